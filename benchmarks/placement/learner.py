@@ -8,9 +8,10 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from benchmarks.placement.weights import FOLDER, parts
 from drlnb.learned.placement import Patent
 from drlnb.learned.placement.network import Policy
 from drlnb.learned.placement.patent import train_patent
-from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s
+from drlnb.learned.placement.planner import steps_of_patent
+from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s, simulated
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
 from drlnb.planning.registry import Planner
 from drlnb.sim.placement import Conditions, FaultModel, Trace, TraceJob, load_trace, play, ratio_of, side_by_side
@@ -53,6 +55,8 @@ _SHOWN, _COUNTED = 60, 16
 _OWN = "r3"
 #: A cluster that is easy to learn: which slots fail each hour, which ones when they have other numbers, and intervals.
 _EIGHT, _ILL, _OTHERS_ILL, _ILL_HZ, _ROUNDS = Cluster.uniform(1, 8), (1, 4, 6), (0, 2, 3), 1 / 3600, 40
+#: Intervals of a training that is compared before it has learned all, one more; and seeds of each way to train.
+_FEW_ROUNDS, _SEEDS = 9, 16
 
 
 def _later(trace: Trace) -> Trace:
@@ -98,7 +102,7 @@ def transfer(effort: Placement) -> Iterator[Row]:
 def patent(effort: Placement) -> Iterator[Row]:
     """Train planner `patent` for one cluster, and compare it there, and where the same slots have other numbers."""
     bench = _Own(effort)
-    planner = bench.trained(random_s)
+    planner = bench.trained(_ABLATIONS[0])
     yield bench.row(
         "patent/random", f"patent after {effort.seconds * effort.share:g} s over random, {bench.words}", planner
     )
@@ -113,7 +117,9 @@ def small(effort: Placement) -> Iterator[Row]:
     """Show what planner `patent` learns where it is easy: three of eight slots fail each hour, the others never."""
     trained, others = (_batches(ill, effort.seed) for ill in (_ILL, _OTHERS_ILL))
     rounds = iter(np.linspace(0, 1, _ROUNDS).tolist())
-    weights = train_patent(trained, _EIGHT.n_slots, effort.seed, lambda: next(rounds)).weights
+    weights = train_patent(
+        simulated(trained, steps_of_patent), _EIGHT.n_slots, effort.seed, lambda: next(rounds)
+    ).weights
     planner, base = Patent(network=Policy(weights)), GANGS.build("random")
     for name, words, batches in (("own", "slots that it knows", trained), ("permuted", "other slots ill", others)):
         shown = [next(batches) for _ in range(int(_SHOWN * effort.share))]
@@ -133,17 +139,53 @@ def _batches(ill: tuple[int, ...], seed: int) -> Iterator[Batch]:
         yield Batch(partial(play, _EIGHT, jobs, path, conditions), window=False)
 
 
+class _Way(NamedTuple):
+    """A way to train planner `patent`."""
+
+    name: str
+    words: str
+    #: Batches are judged beside their mean best of eight, the same seconds for all of them.
+    constant: bool = False
+    n_kept: int = 20_000
+
+    def trained(self, batches: Iterator[Batch], n_slots: int, seed: int, progress: Progress) -> Patent:
+        """Return the planner."""
+        reference = random_s
+        if self.constant:
+            constant_s = fmean(random_s(next(batches)) for _ in range(_COUNTED))
+            reference = lambda batch: constant_s  # noqa: E731
+        play = simulated(batches, steps_of_patent, reference)
+        return Patent(network=Policy(train_patent(play, n_slots, seed, progress, n_kept=self.n_kept).weights))
+
+
+#: What the patent says, and what it says of two of its parts that they help.
+_ABLATIONS = (
+    _Way("t-random", "best of 8 random placements as reference, ring of 20,000"),
+    _Way("constant", "their mean as reference of all batches", constant=True),
+    _Way("no-ring", "samples of the interval alone", n_kept=0),
+)
+
+
 def ablation(effort: Placement) -> Iterator[Row]:
-    """Train planner `patent` with a constant for T_random, and without a ring."""
+    """Train planner `patent` with a constant for T_random, and without a ring: where it is easy, and where it is not.
+
+    Where it is easy each way is trained a few intervals with several seeds, and is halfway then.
+    """
+    base, n_seeds = GANGS.build("random"), max(2, int(_SEEDS * effort.share))
+    for way in _ABLATIONS:
+        logs = []
+        for seed in range(effort.seed, effort.seed + n_seeds):
+            rounds = iter(np.linspace(0, 1, _FEW_ROUNDS).tolist())
+            planner = way.trained(_batches(_ILL, seed), _EIGHT.n_slots, seed, partial(next, rounds))
+            shown = itertools.islice(_batches(_ILL, effort.seed + n_seeds), _SHOWN)
+            logs.append(fmean(math.log(makespan_s(each, planner) / makespan_s(each, base)) for each in shown))
+        title = (
+            f"patent over random, three of eight slots ill, {_FEW_ROUNDS - 1} intervals, {n_seeds} seeds: {way.words}"
+        )
+        yield ratio_row(f"ablation/small/{way.name}/random", title, _mean_of(logs))
     bench = _Own(effort)
-    constant_s = fmean(random_s(next(bench.batches())) for _ in range(_COUNTED))
-    for name, words, reference, n_kept in (
-        ("t-random", "best of 8 random placements as reference, ring of 20,000", random_s, 20_000),
-        ("constant", "their mean as reference of all batches", lambda batch: constant_s, 20_000),
-        ("no-ring", "samples of the interval alone", random_s, 0),
-    ):
-        planner = bench.trained(reference, n_kept)
-        yield bench.row(f"ablation/{name}/random", f"patent over random: {words}", planner)
+    for way in _ABLATIONS:
+        yield bench.row(f"ablation/{way.name}/random", f"patent over random: {way.words}", bench.trained(way))
 
 
 class _Own:
@@ -160,11 +202,11 @@ class _Own:
         """Yield batches to train on."""
         return batches_of(self._before, self._site, np.random.default_rng([self._effort.seed, 1]))
 
-    def trained(self, reference: Callable[[Batch], float], n_kept: int = 20_000) -> Patent:
+    def trained(self, way: _Way) -> Patent:
         """Return the planner after the bench's seconds of training."""
-        seed, progress = self._effort.seed, _processor(self._effort.seconds * self._effort.share)
-        trained = train_patent(self.batches(), CLUSTER.n_slots, seed, progress, n_kept=n_kept, reference=reference)
-        return Patent(network=Policy(trained.weights))
+        return way.trained(
+            self.batches(), CLUSTER.n_slots, self._effort.seed, _processor(self._effort.seconds * self._effort.share)
+        )
 
     def row(
         self,

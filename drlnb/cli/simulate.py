@@ -185,6 +185,7 @@ _PLACEMENT = (
     _number("--nodes", "N", 8, "nodes of the cluster", most=1000, dest="n_nodes"),
     _number("--slots", "N", 8, "slots of each", most=1000, dest="slots_per_node"),
     _number("--seed", "S", 0, "of rates and faults", least=0),
+    option("--out", metavar="DIR", help="write a journal of the first window on its first path there, per planner"),
     _JSON,
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from drlnb.records.base import Record, shared
-from drlnb.records.errors import ConfigError, nearest
+from drlnb.records.errors import ConfigError, nearest, words_of
 from drlnb.records.settings import Kind
 
 __all__ = [
@@ -289,7 +289,7 @@ class PlannerKind(Generic[View, Plan]):
         except PlannerFailed:
             raise
         except Exception as error:
-            text = " ".join(str(error).split())
+            text = " ".join(words_of(error).split())
             raise PlannerFailed(
                 f"{self.decision} planner {planner.name} raised {type(error).__name__}{when} {text}"
             ) from error

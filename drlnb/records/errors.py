@@ -25,6 +25,7 @@ __all__ = [
     "TrainingFailed",
     "UnsupportedSpace",
     "nearest",
+    "words_of",
 ]
 
 
@@ -122,3 +123,11 @@ def nearest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
     if near := difflib.get_close_matches(str(name), names, n=1):
         return f"; did you mean {near[0]!r}?"
     return f"; known are {', '.join(names)}" if listed else ""
+
+
+def words_of(error: BaseException) -> str:
+    """Return an error's text; that of a user's own may raise, too."""
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - it is foreign code
+        return f"no words of its own, its __str__ raises {type(broken).__name__}"

@@ -172,11 +172,16 @@ def new_directory(text: str | None) -> Path | None:
     Raises
     ------
     ConfigError
-        If it exists and is not an empty directory.
+        If it exists and is not an empty directory, or cannot be made.
     """
     directory = Path(text) if text is not None else None
     if directory is not None and directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
         raise ConfigError(f"--out must be a new or empty directory, got {directory}")
+    try:
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {directory} cannot be made: {error.strerror}") from None
     return directory
 
 

@@ -124,6 +124,20 @@ def test_a_plan_is_checked_before_it_is_used(kind):
     assert str(failed.value) == r"adding planner mine raised KeyError: 'first\nsecond'"
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def test_a_planner_whose_error_has_no_words_fails_as_others_do(kind):
+    """It would else end whoever asks."""
+    broken = Broken()
+    broken.plan = lambda view: (_ for _ in ()).throw(Mute())
+    with pytest.raises(PlannerFailed) as failed:
+        kind.ask(broken, 1)
+    assert str(failed.value) == "adding planner mine raised Mute: no words of its own, its __str__ raises RuntimeError"
+
+
 def batch(round_):
     return BatchPlanned(round=round_, planner="mine", collectors=(0,), n_steps=(1,))
 

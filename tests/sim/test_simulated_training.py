@@ -263,6 +263,8 @@ def test_a_full_directory_is_refused(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "precious"
     assert new_directory(None) is None
     assert new_directory(str(tmp_path / "new")) == tmp_path / "new"
+    with pytest.raises(ConfigError, match=r"--out .*mine.txt/new cannot be made: Not a directory"):
+        new_directory(str(tmp_path / "mine.txt" / "new"))
 
 
 def test_a_failed_task_gives_exit_code_1(monkeypatch):

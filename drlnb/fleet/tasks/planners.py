@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain, by_name
@@ -12,6 +13,9 @@ from drlnb.planning.registry import OWN
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.planners import resolve
+
+if TYPE_CHECKING:
+    from drlnb.sim.placement.history import History
 
 __all__ = ["CHOICES", "QUORUM", "Chosen", "chosen", "gathered", "not_of_rounds", "trained_for", "without_effect"]
 
@@ -27,8 +31,9 @@ _SETS: Mapping[str, dict[str, str]] = {
         "placement": f"{OWN}patent",
     },
 }
-#: Planner of placement that is trained for the slots of its run: an own one, see :func:`trained_for`.
-_TRAINED = ("placement", "patent")
+#: Planner of placement that is trained before its run: an own one, see :func:`trained_for`; what follows its name where
+#: that is done on a past run.
+_TRAINED, _ON = ("placement", "patent"), ":history="
 #: By the batching patent a step waits for so many of its members, where samples may be left out, and drops the others.
 QUORUM = 0.75
 
@@ -59,7 +64,8 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     ----------
     asked
         Decision -> a name (with parameters: ``relay:m=4``), or a planner, or its class, for those that shall differ
-        from the default; ``"auto"``: the defaults; ``"patent"``: the rules of the patents, where they differ.
+        from the default; ``"auto"``: the defaults; ``"patent"``: the rules of the patents, where they differ.  Planner
+        `patent` of placement is trained before the run; ``patent:history=DIR``: on the failures and jobs of a past run.
 
     Raises
     ------
@@ -80,10 +86,11 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     own: dict[str, str] = {}
     problems = []
     for decision, value in by_name("planners", asked).items():
-        if (decision, value) == _TRAINED:
-            names[decision] = f"{OWN}{value}"
-            continue
         try:
+            if _is_trained(decision, value):
+                names[decision] = f"{OWN}{value}"
+                _past_of(str(value))  # before anything is started
+                continue
             planner = resolve(kind_of(decision), value)
             if isinstance(planner, str):
                 names[decision] = planner
@@ -107,15 +114,41 @@ def trained_for(
         Returns the names of the pool's slots.
     names, own
         As of :class:`Chosen`; of a run that goes on the planner is there.
+
+    Raises
+    ------
+    ConfigError
+        If it is to be trained on a run none of whose slots is there.
     """
-    decision, name = _TRAINED
-    if names.get(decision) != f"{OWN}{name}" or decision in own:
+    decision, _ = _TRAINED
+    name = names.get(decision, "").removeprefix(OWN)
+    if names.get(decision) == name or not _is_trained(decision, name) or decision in own:
         return own
-    from drlnb.sim.placement.training import BEFORE_RUN_S, patent_for
+    from drlnb.sim.placement.training import BEFORE_RUN_S, patent_after, patent_for
 
     known = sorted(slots())
-    say(f"placement planner patent is trained for the {len(known)} slots of this pool, simulated: {BEFORE_RUN_S:g} s")
-    return {**own, decision: pack(GangPlacement(name, patent_for(known)))}
+    past = _past_of(name)
+    if past is None:
+        on = f"for the {len(known)} slots of this pool, simulated"
+    elif there := set(past.slots) & set(known):
+        on = f"on {past.n_failures} failures of {len(past.slots)} slots, {len(there)} of them of this pool"
+    else:
+        raise ConfigError(f"{name} knows slots {', '.join(past.slots)}, this pool has {', '.join(known)}")
+    say(f"placement planner patent is trained {on}: {BEFORE_RUN_S:g} s")
+    return {**own, decision: pack(GangPlacement(name, patent_for(known) if past is None else patent_after(past)))}
+
+
+def _past_of(name: str) -> "History | None":
+    """Return what became of slots and jobs of the run on which the patent's planner is trained; None of none."""
+    from drlnb.sim.placement.history import history_of
+
+    folder = name.partition(_ON)[2]
+    return history_of(folder) if folder else None
+
+
+def _is_trained(decision: str, value: object) -> bool:
+    planner, name = _TRAINED
+    return decision == planner and (value == name or str(value).startswith(name + _ON))
 
 
 def gathered(rules: Chosen, n_learners: int, settings: Plain) -> Plain:

@@ -93,7 +93,8 @@ class Policy:
     Parameters
     ----------
     weights
-        ``LAYER.weight`` and ``LAYER.bias`` of its five layers, by torch's names.
+        ``LAYER.weight`` and ``LAYER.bias`` of its five layers, by torch's names; ``slots``: names of the slots that it
+        was trained for, if they have any.
     """
 
     name = "patent"
@@ -102,7 +103,16 @@ class Policy:
         named = [(weights[f"{layer}.weight"], weights[f"{layer}.bias"]) for layer in _LAYERS]
         self._layers = [(weight.T, bias) for weight, bias in named]
         self.n_slots = self._layers[-1][1].shape[0]
+        self.slots = tuple(map(str, weights["slots"])) if "slots" in weights else ()
+        if self.slots and len(self.slots) != self.n_slots:
+            raise ValueError(f"it names {len(self.slots)} slots, its layers are of {self.n_slots}")
         self.parts = {"patent": self.n_slots + 2}
+
+    @property
+    def weights(self) -> Weights:
+        """The arrays of its layers, by torch's names."""
+        named = zip(_LAYERS, self._layers, strict=True)
+        return {f"{layer}.{what}": each for layer, (w, b) in named for what, each in (("weight", w.T), ("bias", b))}
 
     def logits(self, part: str, groups: Sequence[Array]) -> Array:
         """Return the score of each slot in some states; minus infinity where it is taken.
@@ -131,11 +141,12 @@ class Policy:
 AnyNetwork = TypeVar("AnyNetwork", Network, Policy)
 
 
-def save(file: str | Path, name: str, weights: Weights) -> None:
-    """Write weights of a planner of this name to a file, with half of their bits."""
-    halves = {key: value.astype(np.float16) for key, value in weights.items()}
+def save(file: str | Path, name: str, weights: Weights, slots: Sequence[str] = ()) -> None:
+    """Write weights of a planner of this name to a file, with half of their bits, and the slots that they are for."""
+    arrays = {key: value.astype(np.float16) for key, value in weights.items()}
+    more = {"slots": np.array(slots)} if slots else {}
     with Path(file).open("wb") as opened:
-        np.savez_compressed(opened, planner=np.array(name), version=np.array(VERSION), **halves)  # type: ignore[arg-type]  # no array is called allow_pickle
+        np.savez_compressed(opened, planner=np.array(name), version=np.array(VERSION), **arrays, **more)  # type: ignore[arg-type]  # no array is called allow_pickle
 
 
 def load(file: str | Path, kind: type[AnyNetwork]) -> AnyNetwork:
@@ -153,7 +164,9 @@ def load(file: str | Path, kind: type[AnyNetwork]) -> AnyNetwork:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, EOFError, TypeError, AttributeError, KeyError, zipfile.BadZipFile) as error:
         reason = (
-            "it holds pickled objects, which are not read" if "pickle" in str(error) else " ".join(str(error).split())
+            "it holds no arrays, or pickled objects, which are not read"
+            if "pickle" in str(error)
+            else " ".join(str(error).split())
         )
         raise ConfigError(
             f"{file} must hold weights for planner {kind.name}, of drlnb.placement.train: {reason}"

@@ -6,7 +6,6 @@ same faults.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -15,18 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from drlnb.learned.placement.network import Policy
-from drlnb.learned.placement.planner import steps_of_patent
-from drlnb.learned.placement.playing import (
-    REWARDS,
-    Batch,
-    Progress,
-    Sample,
-    Trained,
-    play_together,
-    questions,
-    random_s,
-    sampled,
-)
+from drlnb.learned.placement.playing import REWARDS, Interval, Progress, Sample, Trained, sampled
 from drlnb.learned.placement.train import Taken, clipped_loss, one_thread, weights_of
 from drlnb.records.errors import ConfigError
 from drlnb.rl.objectives.losses import normalised_advantages
@@ -35,8 +23,8 @@ __all__ = ["Ring", "log_policy", "new_networks", "train_patent"]
 
 _WIDTHS = (256, 196, 196, 128)
 _LEARNING_RATE, _ENTROPY = 3e-4, 0.01
-#: Batches of jobs of an interval, times that a batch of samples is drawn after it, and samples of a minibatch.
-_BATCHES, _EPOCHS, _MINIBATCH = 8, 4, 256
+#: Times that a batch of samples is drawn after an interval, and samples of a minibatch.
+_EPOCHS, _MINIBATCH = 4, 256
 
 
 def new_networks(n_slots: int) -> tuple[nn.Sequential, nn.Sequential]:
@@ -94,10 +82,13 @@ class Ring:
 class _Agent:
     """Both networks, their optimiser, and what is drawn."""
 
-    def __init__(self, n_slots: int, seed: int) -> None:
+    def __init__(self, n_slots: int, seed: int, begin: Policy | None) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.policy, self._value = new_networks(n_slots)
+        if begin is not None:
+            arrays = {name: torch.from_numpy(value.astype(np.float32)) for name, value in begin.weights.items()}
+            self.policy.load_state_dict(arrays)
         both = [*self.policy.parameters(), *self._value.parameters()]
         self._optimizer = torch.optim.Adam(both, _LEARNING_RATE)
         self.rng = np.random.default_rng(seed)
@@ -117,7 +108,7 @@ class _Agent:
 
 @one_thread()
 def train_patent(
-    batches: Iterator[Batch],
+    play: Interval,
     n_slots: int,
     seed: int,
     progress: Progress,
@@ -125,28 +116,28 @@ def train_patent(
     reward: str = "patent",
     draws: Literal["interval", "all"] = "interval",
     n_kept: int = 20_000,
-    reference: Callable[[Batch], float] = random_s,
+    begin: Policy | None = None,
 ) -> Trained:
     """Train the networks for a cluster of so many slots.
 
     Parameters
     ----------
-    batches
-        As many as are asked for; runs that show the next job alone.
+    play
+        Plays batches that show the next job alone; an interval that gives none is passed over.
     n_slots
         Slots of each of them.
     seed
         Of the networks and of all that is drawn here.
     progress
-        The share that is over.
+        The share that is over; asked before each interval.
     reward
         One of :data:`~drlnb.learned.placement.playing.REWARDS`.
     draws
         Samples of a batch: as many as the interval has given (``interval``), or all that are kept (``all``).
     n_kept
         Samples that are kept; 0: those of the interval alone.
-    reference
-        Returns the seconds that a batch's makespan is judged beside.
+    begin
+        The policy network to go on with; None: a new one.
 
     Returns
     -------
@@ -160,19 +151,17 @@ def train_patent(
     """
     if reward not in REWARDS:
         raise ConfigError(f"reward must be one of {', '.join(REWARDS)}, got {reward!r}")
-    agent, ring, curve = _Agent(n_slots, seed), Ring(max(1, n_kept), n_slots), list[float]()
+    agent, ring, curve = _Agent(n_slots, seed, begin), Ring(max(1, n_kept), n_slots), list[float]()
     while progress() < 1.0:
-        some = [next(batches) for _ in range(_BATCHES)]
-        games = [questions(batch, steps_of_patent) for batch in some]
-        played = play_together(games, sampled(Policy(weights_of(agent.policy)), agent.rng, "patent"))
-        rewards = [
-            REWARDS[reward](end.makespan_s, reference(batch)) for batch, (end, _) in zip(some, played, strict=True)
-        ]
-        n_new = sum(len(samples) for _, samples in played)
+        played = play(sampled(Policy(weights_of(agent.policy)), agent.rng, "patent"))
+        rewards = [REWARDS[reward](each.makespan_s, each.reference_s) for each in played]
+        n_new = sum(len(each.samples) for each in played)
+        if not n_new:
+            continue
         if not n_kept:
             ring = Ring(n_new, n_slots)
-        for each, (_, samples) in zip(rewards, played, strict=True):
-            ring.add(samples, each)
+        for each, worth in zip(played, rewards, strict=True):
+            ring.add(each.samples, worth)
         for _ in range(_EPOCHS):
             agent.learn(ring.batch(n_new if draws == "interval" else None, agent.rng))
         curve.append(sum(rewards) / len(rewards))

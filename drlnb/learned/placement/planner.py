@@ -12,7 +12,18 @@ from drlnb.learned.placement.network import Network, Policy, load, shipped
 from drlnb.planning.placement.cluster import ClusterView, Pick
 from drlnb.records.errors import ConfigError
 
-__all__ = ["Learned", "Patent", "Question", "Scores", "Steps", "ended", "state_of", "steps", "steps_of_patent"]
+__all__ = [
+    "Learned",
+    "Patent",
+    "Question",
+    "Scores",
+    "Steps",
+    "ended",
+    "state_of",
+    "steps",
+    "steps_by_name",
+    "steps_of_patent",
+]
 
 
 Asked = TypeVar("Asked")
@@ -141,6 +152,34 @@ def steps_of_patent(view: ClusterView, numbers: Sequence[int] = ()) -> Steps:
     return Pick(job.job, tuple(chosen))
 
 
+def steps_by_name(view: ClusterView, slots: Sequence[str]) -> Steps:
+    """Choose the slots of the next job among those of some names, as a network sees them that knows them by number.
+
+    Those that are missing have failed.  Slots of other names are taken in their order, where too few of its own are
+    free.
+
+    Raises
+    ------
+    ConfigError
+        If none of the names is there.
+    """
+    there = {name: i for i, name in enumerate(view.names)}
+    if there.keys().isdisjoint(slots):
+        theirs, mine = (", ".join(some[:4]) + ", ..." * (len(some) > 4) for some in (tuple(slots), view.names))
+        raise ConfigError(f"it was trained for slots {theirs}: none of them is there, but {mine}")
+    if not view.window:
+        return None
+    places, job = [there.get(name, -1) for name in slots], view.window[0]
+    state = tuple([view.state[i] if i >= 0 else "failed" for i in places])
+    held = tuple([places.index(i) for i in job.kept if i in places])
+    n_foreign = len(job.kept) - len(held)
+    asked = replace(job, n_slots=min(job.n_slots - n_foreign, len(held) + state.count("free")), kept=held)
+    pick = yield from steps_of_patent(replace(view, state=state, window=(asked,)), places)
+    chosen = [places[slot] for slot in pick.slots[len(held) :]] if pick else []
+    foreign = [i for i in view.free() if i not in places]
+    return Pick(job.job, (*job.kept, *chosen, *foreign)[: job.n_slots])
+
+
 class Patent:
     """Chooses slots by the policy network of the placement patent, for a cluster of the size that it was trained for.
 
@@ -153,8 +192,8 @@ class Patent:
     network
         The network itself.
     slots
-        Names of the slots that it was trained for, by number; those of a view that are missing have failed, and it
-        takes no other one.  Empty: a view has just as many.
+        Names of the slots that it was trained for, by number, see :func:`steps_by_name`; empty: those of the file.
+        Where there are none, or a view has no names, a view has just as many slots.
 
     Raises
     ------
@@ -168,7 +207,8 @@ class Patent:
     def __init__(self, weights: str = "", network: Policy | None = None, slots: Sequence[str] = ()) -> None:
         if network is None and not weights:
             raise ConfigError("it is of one cluster: drlnb.placement.train(net='patent') writes its weights=FILE")
-        self._network, self._slots = network or load(weights, Policy), tuple(slots)
+        self._network = network or load(weights, Policy)
+        self._slots = tuple(slots) or self._network.slots
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the next job, and its slots.
@@ -176,21 +216,12 @@ class Patent:
         Raises
         ------
         ConfigError
-            If it was trained for another number of slots.
+            If it was trained for another number of slots, or for slots none of which is there.
         """
-        if self._slots:
-            return self._by_name(view)
+        if self._slots and view.names:
+            return _best(self._network, steps_by_name(view, self._slots))
         if self._network.n_slots != len(view.state):
             raise ConfigError(
                 f"it was trained for {self._network.n_slots} slots, there are {len(view.state)}: train it for these"
             )
         return _best(self._network, steps_of_patent(view))
-
-    def _by_name(self, view: ClusterView) -> Pick | None:
-        """Plan on the slots of its names, and return their numbers in the view."""
-        there = {name: i for i, name in enumerate(view.names)}
-        places = [there.get(name, -1) for name in self._slots]
-        state = tuple([view.state[i] if i >= 0 else "failed" for i in places])
-        window = [replace(job, kept=tuple(map(places.index, job.kept))) for job in view.window]
-        pick = _best(self._network, steps_of_patent(replace(view, state=state, window=tuple(window)), places))
-        return pick and replace(pick, slots=tuple([places[slot] for slot in pick.slots]))

@@ -1,10 +1,11 @@
 """Play batches of jobs under a network, many at once, and reward what came out beside a reference on the same faults.
 
-What is played comes from the caller: a batch of jobs on a path of faults can be played again and again.
+What is played comes from the caller: a batch of jobs on a path of faults can be played again and again; one of real
+processes (:data:`Interval`) once.
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +19,10 @@ from drlnb.planning.registry import Planner
 
 __all__ = [
     "REWARDS",
+    "Answers",
     "Batch",
+    "Interval",
+    "Played",
     "Progress",
     "Sample",
     "Trained",
@@ -27,6 +31,7 @@ __all__ = [
     "questions",
     "random_s",
     "sampled",
+    "simulated",
 ]
 
 
@@ -44,9 +49,11 @@ _Run = Generator[ClusterView, Pick | None, _Outcome]
 #: Asks the questions of a run, is sent the number of a row for each, and returns what came out.
 _Game = Generator[Question, int, _Outcome]
 #: Returns the row that is chosen of each of several groups of a part of a network, and its log-probability.
-_Answers = Callable[[str, Sequence[Array]], tuple[Sequence[int], Sequence[float]]]
+Answers = Callable[[str, Sequence[Array]], tuple[Sequence[int], Sequence[float]]]
 #: Returns the share of a training that is over; it ends at 1.
 Progress = Callable[[], float]
+#: Batches of jobs of an interval that is simulated.
+_BATCHES = 8
 #: Random placements, the best of which is the reference of the placement patent.
 _N_RANDOM = 8
 #: Name -> the reward of a makespan beside that of a reference, both in seconds.
@@ -76,6 +83,19 @@ class Sample(NamedTuple):
     advantage: float = 0.0
 
 
+class Played(NamedTuple):
+    """What a batch came to under a network, and what was asked in it."""
+
+    makespan_s: float
+    #: Seconds that the makespan is judged beside.
+    reference_s: float
+    samples: list[Sample]
+
+
+#: Plays some batches by such answers: what training gets before each of its updates.
+Interval = Callable[[Answers], Sequence[Played]]
+
+
 class Trained(NamedTuple):
     """What a training came to."""
 
@@ -94,6 +114,31 @@ def random_s(batch: Batch) -> float:
     return min(makespan_s(batch, random_rule(seed)) for seed in range(_N_RANDOM))
 
 
+def simulated(
+    batches: Iterator[Batch], decide: Callable[[ClusterView], Steps], reference: Callable[[Batch], float] = random_s
+) -> Interval:
+    """Return what plays eight of these batches at once in each interval.
+
+    Parameters
+    ----------
+    batches
+        As many as are asked for.
+    decide
+        Asks a network for a plan.
+    reference
+        Returns the seconds that a batch's makespan is judged beside.
+    """
+
+    def interval(answers: Answers) -> list[Played]:
+        some = [next(batches) for _ in range(_BATCHES)]
+        ends = play_together([questions(batch, decide) for batch in some], answers)
+        return [
+            Played(end.makespan_s, reference(batch), samples) for batch, (end, samples) in zip(some, ends, strict=True)
+        ]
+
+    return interval
+
+
 def questions(batch: Batch, decide: Callable[[ClusterView], Steps]) -> _Game:
     """Ask all questions of a run."""
     run = batch.play()
@@ -106,7 +151,7 @@ def questions(batch: Batch, decide: Callable[[ClusterView], Steps]) -> _Game:
         return outcome
 
 
-def play_together(games: Sequence[_Game], answers: _Answers) -> list[tuple[_Outcome, list[Sample]]]:
+def play_together(games: Sequence[_Game], answers: Answers) -> list[tuple[_Outcome, list[Sample]]]:
     """Play games to their ends, with one pass of the network for the questions of all of them.
 
     Returns
@@ -135,7 +180,7 @@ def play_together(games: Sequence[_Game], answers: _Answers) -> list[tuple[_Outc
     return [(ends[i], some) for i, some in enumerate(samples)]
 
 
-def sampled(network: Scores, rng: np.random.Generator, drawn: str) -> _Answers:
+def sampled(network: Scores, rng: np.random.Generator, drawn: str) -> Answers:
     """Return answers that are drawn with a network's probabilities in a part of it, elsewhere the best ones."""
 
     def answers(part: str, groups: Sequence[Array]) -> tuple[Sequence[int], Sequence[float]]:

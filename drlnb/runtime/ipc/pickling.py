@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from drlnb.planning.registry import Planners
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, words_of
 from drlnb.rl.pickled import culprit, display_name
 from drlnb.rl.pickled import unpack as unpack_text
 from drlnb.runtime.protocol import Payload
@@ -127,12 +127,12 @@ def pack_call(fn: object, args: Sequence[object], kwargs: Mapping[str, object]) 
 def pack_error(error: BaseException) -> bytes:
     """Return an error with its traceback as bytes; one that cannot travel is told in words."""
     text = "".join(traceback.format_exception(error))[-_TRACEBACK:]
-    words = f"{type(error).__name__}: {error}"
+    words = f"{type(error).__name__}: {words_of(error)}"
     try:
         if not isinstance(error, Exception):
             raise TypeError("it would end the caller, too")
         data = pack_value(error.with_traceback(None))
-        unpack(data)
+        str(unpack(data))  # whoever gets it will ask for its words
     except Exception:  # noqa: BLE001 - foreign code again
         data = b""
     return pack_value((data, words, text))
@@ -151,4 +151,4 @@ def unpack_error(data: Payload) -> Exception:
 
 
 def _first(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "")
+    return next(iter(words_of(error).strip().splitlines()), "")

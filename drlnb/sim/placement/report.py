@@ -1,6 +1,8 @@
 """Run ``drlnb simulate placement``: planners of gangs side by side on the same jobs of a trace and the same faults."""
 
 import argparse
+import re
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
@@ -9,11 +11,13 @@ from drlnb.planning.placement import GANGS, Cluster
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.base import shared
 from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Stream
 from drlnb.sim.placement.attempts import Conditions
 from drlnb.sim.placement.compare import Played, Windows, ratio_of, side_by_side
 from drlnb.sim.placement.faults import FaultModel
-from drlnb.sim.placement.traces import Trace, load_trace
-from drlnb.sim.report import figure_row, print_report, table_lines
+from drlnb.sim.placement.on_clock import play_on_clock
+from drlnb.sim.placement.traces import Trace, Window, load_trace
+from drlnb.sim.report import figure_row, new_directory, print_report, table_lines, write_journal
 from drlnb.views.placement.compared import Ratio, worth
 
 __all__ = ["main"]
@@ -46,19 +50,26 @@ def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate placement``, print what came out and return 0; ConfigError if an option is wrong.
 
     The arguments are ``trace`` (None: the sample), ``planner`` (names; empty: all but `patent`), ``n_nodes``,
-    ``slots_per_node``, fields of :class:`Windows`, :class:`Conditions` and :class:`FaultModel`, and ``json``.
+    ``slots_per_node``, fields of :class:`Windows`, :class:`Conditions` and :class:`FaultModel`, ``out`` (None: no
+    journal; else a new or empty directory) and ``json``.
     """
     given = {kind: shared(arguments, kind) for kind in (Windows, Conditions, FaultModel)}
     if problems := [text for kind, values in given.items() for text in kind.problems(values)]:
         raise ConfigError(problems)
     trace, windows = load_trace(arguments.trace), Windows(**given[Windows])
+    out = new_directory(arguments.out)  # before the work, not after it
     names = arguments.planner or [name for name in GANGS.names if name != Patent.name]  # it is of one cluster
     ways = {name: (name, given[Conditions]) for name in dict.fromkeys([*names, _BASE, _BLIND])}
     cluster = Cluster.uniform(arguments.n_nodes, arguments.slots_per_node)
+    model, conditions = FaultModel(**given[FaultModel]), Conditions(**given[Conditions])
     try:
-        played = side_by_side(trace, cluster, FaultModel(**given[FaultModel]), windows, ways)
+        played = side_by_side(trace, cluster, model, windows, ways)
     except (ValueError, PlannerFailed) as error:
         raise error if isinstance(error, ConfigError) else ConfigError(f"--planner: {error}") from None
+    if out is not None:
+        write_journal(
+            _streams(dict.fromkeys(names), cluster, model, windows.cut(trace)[0], windows.seed, conditions), out
+        )
     rows = [_row(played, name) for name in dict.fromkeys(names)]
     awareness = ratio_of(played, _BLIND, _BASE)
     facts = {"trace": trace.name, "sha256": trace.sha256, "n_dropped": trace.n_dropped}
@@ -74,6 +85,19 @@ def main(arguments: argparse.Namespace) -> int:
         baseline=_BASE,
     )
     return 0
+
+
+def _streams(
+    names: Iterable[str], cluster: Cluster, model: FaultModel, window: Window, seed: int, conditions: Conditions
+) -> dict[str, Stream]:
+    """Return the journals of the first window on its first path, one of each planner."""
+    rates = model.rates(cluster, seed=seed << 32)
+    streams = {}
+    for number, name in enumerate(names):
+        stream = f"{number}-{re.sub(r'[^A-Za-z0-9._=-]+', '-', name)}"  # parameters may hold anything
+        path = model.path(rates, seed=seed << 32)
+        streams[stream] = play_on_clock(cluster, window, name, path, conditions, stream=stream)[1]
+    return streams
 
 
 def _title(trace: Trace, windows: Windows, how: argparse.Namespace) -> tuple[str, str]:

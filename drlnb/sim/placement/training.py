@@ -1,29 +1,39 @@
-"""Train planners of gangs in simulation: on windows of a trace, on clusters that fail, played again and again.
+"""Give planners of gangs what they train on in simulation: jobs on clusters that fail, played again and again.
 
-Networks are trained with torch, which loads with the first training.
+They are of a trace, on faults that are drawn, or of a past run.  Networks are trained with torch, which loads with the
+first training.
 """
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
-from os import PathLike
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from drlnb.learned.placement import Patent
-from drlnb.learned.placement.network import Policy, save
-from drlnb.learned.placement.playing import Batch, Progress, Trained
+from drlnb.learned.placement.network import Policy
+from drlnb.learned.placement.planner import steps_of_patent
+from drlnb.learned.placement.playing import Batch, Progress, simulated
 from drlnb.planning.placement import Cluster
 from drlnb.planning.placement.planner import node_of
-from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions
 from drlnb.sim.placement.faults import FaultModel
+from drlnb.sim.placement.history import History
 from drlnb.sim.placement.play import play
 from drlnb.sim.placement.traces import Trace, load_trace
 
-__all__ = ["BEFORE_RUN_S", "Site", "any_batches", "batches_of", "patent_for", "train"]
+__all__ = [
+    "BEFORE_RUN_S",
+    "Site",
+    "any_batches",
+    "batches_after",
+    "batches_of",
+    "clock",
+    "patent_after",
+    "patent_for",
+]
 
 _NODES, _SLOTS_PER_NODE = (4, 6, 8, 8, 10, 12), 8
 #: Days between failures of a slot, and spreads of their logarithms: limits of what is drawn.
@@ -117,80 +127,46 @@ def patent_for(slots: Iterable[str], seed: int = 0) -> Patent:
     names = sorted(slots)
     nodes = sorted({node_of(name) for name in names})
     cluster = Cluster(tuple([nodes.index(node_of(name)) for name in names]))
-    weights = _patent(load_trace(), Site(cluster, FaultModel(), Conditions(), seed), seed, BEFORE_RUN_S).weights
-    halves = {name: value.astype(np.float16) for name, value in weights.items()}  # they travel with the run
-    return Patent(network=Policy(halves), slots=names)
+    batches = batches_of(load_trace(), Site(cluster, FaultModel(), Conditions(), seed), np.random.default_rng(seed))
+    return _before_run(batches, names, seed)
 
 
-def train(
-    *,
-    out: str | PathLike[str],
-    net: str = "scorer",
-    budget_s: float = 600.0,
-    seed: int = 0,
-    trace: Trace | None = None,
-    cluster: Cluster | None = None,
-    model: FaultModel | None = None,
-    conditions: Conditions | None = None,
-) -> list[float]:
-    """Train a network in simulation, and write its weights.
+def batches_after(history: History, seed: int, *, window: bool = False) -> Iterator[Batch]:
+    """Yield batches of the jobs of a past run, on faults as it had them, without end.
 
     Parameters
     ----------
-    out
-        File of the weights, for ``learned:weights=FILE`` or ``patent:weights=FILE``.
-    net
-        ``scorer``, of planner `learned`, for any cluster; or ``patent``, the placement patent's, for one.
-    budget_s
-        Seconds that it takes.
+    history
+        What became of its slots and jobs.
     seed
-        Of all that is drawn; how many rounds fit into the time depends on the machine.
-    trace
-        Jobs; None: the sample that is part of the package.
-    cluster, model, conditions
-        Of ``patent``: the cluster, how its slots fail (their rates are drawn with `seed`) and what its jobs lose.
-
-    Returns
-    -------
-    list of float
-        Mean reward of each round.
-
-    Raises
-    ------
-    ConfigError
-        If `net` is unknown, `patent` has no cluster or `scorer` has one, or the file cannot be written.
+        Of the faults and, where there are many more jobs than slots, of which jobs.
+    window
+        Show several jobs to choose from, in three of four batches.
     """
-    problems = [] if net in {"scorer", "patent"} else [f"net must be scorer or patent, got {net!r}"]
-    if net == "patent" and cluster is None:
-        problems.append("net patent is of one cluster: give it, such as cluster=Cluster.uniform(8, 8)")
-    if net == "scorer" and (cluster, model, conditions) != (None, None, None):
-        problems.append("net scorer is for any cluster: cluster, model and conditions are of net patent")
-    if not isinstance(budget_s, int | float) or not budget_s > 0:
-        problems.append(f"budget_s must be seconds above 0, got {budget_s!r}")
-    if not Path(out).parent.is_dir():
-        problems.append(f"out must be in a folder that is there, got {out}")
-    if problems:
-        raise ConfigError(problems)
-    jobs = trace or load_trace()
-    if cluster is not None:
-        site = Site(cluster, model or FaultModel(), conditions or Conditions(), seed)
-        trained = _patent(jobs, site, seed, budget_s)
-        save(Path(out), Patent.name, trained.weights)
-        return trained.rewards
-    from drlnb.learned.placement.train import train as train_scorer
-
-    trained = train_scorer(any_batches(jobs, seed), seed, _clock(budget_s))
-    save(Path(out), "learned", trained.weights)
-    return trained.rewards
+    rng = np.random.default_rng(seed)
+    cluster, n_jobs = history.cluster, max(_LEAST_JOBS, history.cluster.n_slots)
+    for k in itertools.count():
+        start = int(rng.integers(max(0, len(history.jobs) - n_jobs) + 1))
+        jobs = [job._replace(submitted_s=0.0) for job in history.jobs[start : start + n_jobs]]
+        path, several = history.path_like(int(rng.integers(2**62))), window and k % _WINDOWS > 0
+        yield Batch(partial(play, cluster, jobs, path, history.conditions, window=several), several)
 
 
-def _patent(trace: Trace, site: Site, seed: int, budget_s: float) -> Trained:
+def patent_after(history: History, seed: int = 0) -> Patent:
+    """Train planner `patent` for the slots of a past run, on its jobs and faults; as long as :func:`patent_for`."""
+    return _before_run(batches_after(history, seed), history.slots, seed)
+
+
+def _before_run(batches: Iterator[Batch], slots: Sequence[str], seed: int) -> Patent:
     from drlnb.learned.placement.patent import train_patent
 
-    batches = batches_of(trace, site, np.random.default_rng(seed))
-    return train_patent(batches, site.cluster.n_slots, seed, _clock(budget_s))
+    play = simulated(batches, steps_of_patent)
+    weights = train_patent(play, len(slots), seed, clock(BEFORE_RUN_S)).weights
+    halves = {name: value.astype(np.float16) for name, value in weights.items()}  # they travel with the run
+    return Patent(network=Policy(halves), slots=slots)
 
 
-def _clock(budget_s: float) -> Progress:
+def clock(budget_s: float) -> Progress:
+    """Return the progress of something that takes so many seconds from now on."""
     began_s = time.monotonic()
     return lambda: min(1.0, (time.monotonic() - began_s) / budget_s)

@@ -103,7 +103,9 @@ def test_the_patents_rows_are_of_networks_that_are_trained_here(group):
     rows = {row.id: row for row in getattr(learner, group)(Placement(quick=True, seconds=10))}
     names = {
         "patent": ["patent/random", "patent/healthiest", "patent/permuted/random", "healthiest/random"],
-        "ablation": ["ablation/t-random/random", "ablation/constant/random", "ablation/no-ring/random"],
+        "ablation": [
+            f"ablation/{on}{way}/random" for on in ("small/", "") for way in ("t-random", "constant", "no-ring")
+        ],
     }
     assert list(rows) == names[group]
     assert all(0.3 < row.value < 3 and row.value != 1 for row in rows.values())

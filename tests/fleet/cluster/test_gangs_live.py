@@ -15,6 +15,7 @@ from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import PlacementPlanned, PlacementPostponed
 from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.errors import JournalError
+from drlnb.sim.placement.history import history_of
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -159,6 +160,11 @@ def test_a_gang_whose_member_is_killed_gets_another_slot_and_keeps_its_lead(four
     assert parameters(tmp_path / "g") == parameters(tmp_path / "alone")
     check_laws(tmp_path / "g")
     replays(run)
+    for past in (history_of(run), history_of(tmp_path / "g")):  # which training on a history begins with
+        assert {slot for slot, some in zip(past.slots, past.outages, strict=True) if some} == {member}
+        assert [job.n_slots for job in past.jobs] == [2]
+        held_s = sum(lease.held_s for lease in run.journal().of(leasing.LeaseReleased) if lease.reason == "returned")
+        assert past.jobs[0].work_s == pytest.approx(held_s, rel=0.05)  # some rounds were on two nodes
 
 
 @pytest.mark.slow

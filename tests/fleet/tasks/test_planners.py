@@ -1,6 +1,8 @@
 """Planners are chosen by name, by entry point, or given as objects of the user's own."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,8 @@ from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import unpack
 from drlnb.runtime.ipc.pickling import unpack_planners
 from tests.fleet.conftest import small_task
+
+GOLDEN = Path(__file__).parents[2] / "journals"
 
 
 class Direct:
@@ -188,6 +192,35 @@ def test_the_placement_patent_is_trained_for_the_slots_of_a_run(monkeypatch, cap
     assert sorted(plan.slots) == ["n0/cpu0", "n0/cpu1"]
     assert trained_for(lambda: ["n0/cpu0"], rules.names, own) is own
     assert trained_for(lambda: ["n0/cpu0"], chosen().names, {}) == {}
+
+
+def test_the_placement_patent_is_trained_on_a_past_run(monkeypatch, capsys):
+    """A run of two slots, each of which failed once: it goes by their names, on a pool that has one of them."""
+    monkeypatch.setattr("drlnb.sim.placement.training.BEFORE_RUN_S", 0.05)
+    name = f"patent:history={GOLDEN / 'faults'}"
+    rules = chosen({"placement": name})
+    assert (rules.names["placement"], rules.own) == (f"own:{name}", {})
+    own = trained_for(lambda: ["n0/slot0", "n2/slot0"], rules.names, rules.own)
+    assert capsys.readouterr().err.endswith(
+        "planner patent is trained on 2 failures of 2 slots, 1 of them of this pool: 0.05 s\n"
+    )
+    planner = unpack(own["placement"])
+    assert planner.name == name
+    view = PlacementView(
+        homes={"n0/slot0": 0, "n2/slot0": 0}, free_collectors={"n0": 4}, node="n0", n_collectors=1, n_learners=1
+    )
+    assert planner.plan(view).slots == ("n0/slot0",)
+    with pytest.raises(ConfigError, match="faults knows slots n0/slot0, n1/slot0, this pool has n5/cpu0"):
+        trained_for(lambda: ["n5/cpu0"], rules.names, {})
+
+
+@pytest.mark.parametrize("folder", ["none", "."])
+def test_a_past_run_that_is_none_is_refused_before_anything_is_started(folder, tmp_path, monkeypatch):
+    """In one line that names it."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"^{re.escape(folder)}: no journal here") as refused:
+        chosen({"placement": f"patent:history={folder}"})
+    assert "\n" not in str(refused.value)
 
 
 def test_the_patents_rules_are_all_of_them():

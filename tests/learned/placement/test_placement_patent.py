@@ -10,7 +10,7 @@ from drlnb.learned.placement import Patent
 from drlnb.learned.placement.network import Policy, save
 from drlnb.learned.placement.patent import Ring, log_policy, new_networks, train_patent
 from drlnb.learned.placement.planner import Question, state_of, steps_of_patent
-from drlnb.learned.placement.playing import Sample, makespan_s, random_s
+from drlnb.learned.placement.playing import Played, Sample, makespan_s, random_s, simulated
 from drlnb.learned.placement.train import weights_of
 from drlnb.planning.placement import GANGS, PLACEMENT, JobView, Pick, PlacementView
 from drlnb.planning.placement.planner import GangPlacement
@@ -145,11 +145,15 @@ def _best_is(slot):
     return batch_of(view_of([0.1] * 4), lambda pick: 100.0 if pick.slots == (slot,) else 200.0)
 
 
+def _playing(slot):
+    return simulated(endless(_best_is(slot)), steps_of_patent)
+
+
 @pytest.mark.parametrize("n", [4, pytest.param(150, marks=pytest.mark.slow)])
 def test_the_slot_that_ends_soonest_comes_to_be_chosen(n):
     """Beside a constant: best of eight random placements is the best slot itself, and leaves no reward above 0."""
     before, after = (
-        train_patent(endless(_best_is(2)), 4, 0, over, reference=lambda batch: 150.0)
+        train_patent(simulated(endless(_best_is(2)), steps_of_patent, lambda batch: 150.0), 4, 0, over)
         for over in (lambda: 1.0, Count(n))
     )
     state = state_of(view_of([0.1] * 4), 1, [])
@@ -164,7 +168,7 @@ def test_the_slot_that_ends_soonest_comes_to_be_chosen(n):
 @pytest.mark.parametrize("how", [{"draws": "all"}, {"n_kept": 0}, {"reward": "ratio"}, {"reward": "log"}])
 def test_each_way_to_train_is_another_network(how):
     """Nothing of it is accepted and ignored; the same one gives the same weights."""
-    once, again, plain = (train_patent(endless(_best_is(1)), 4, 3, Count(2), **each).weights for each in (how, how, {}))
+    once, again, plain = (train_patent(_playing(1), 4, 3, Count(2), **each).weights for each in (how, how, {}))
     assert all((once[name] == again[name]).all() for name in once)
     assert any((once[name] != plain[name]).any() for name in once)
 
@@ -172,7 +176,7 @@ def test_each_way_to_train_is_another_network(how):
 def test_an_unknown_reward_is_refused():
     """With those that there are."""
     with pytest.raises(ConfigError, match="reward must be one of patent, ratio, log, got 'seed'"):
-        train_patent(endless(_best_is(1)), 4, 0, Count(1), reward="seed")
+        train_patent(_playing(1), 4, 0, Count(1), reward="seed")
 
 
 def test_it_is_of_one_number_of_slots_and_says_so(tmp_path):
@@ -205,8 +209,44 @@ def test_slots_that_it_knows_by_name_may_be_missing():
     kept = replace(view, window=(JobView(job="j", n_slots=2, work_s=60.0, kept=(1,)),), state=("free", "busy", "free"))
     assert planner.plan(kept) == Pick("j", (1, 0))
     assert planner.plan(replace(view, window=())) is None
-    with pytest.raises(PlannerFailed, match="is given slot"):
-        GANGS.ask(planner, view_of([0.1] * 2, jobs=[(2, 60.0)], names=("c", "d")))
+
+
+def test_slots_that_it_does_not_know_are_taken_where_its_own_are_too_few():
+    """It knows a and b: of c, b, d a gang of two gets b, which it knows, then c; one that holds d keeps it."""
+    planner = Patent(network=Policy(weights_of(_fixed([3.0, 2.0]))), slots=("a", "b"))
+    view = view_of([0.1] * 3, jobs=[(2, 60.0)], names=("c", "b", "d"))
+    assert GANGS.ask(planner, view) == Pick("j0", (1, 0))
+    busy = replace(view, state=("free", "busy", "free"))
+    assert GANGS.ask(planner, busy) == Pick("j0", (0, 2))
+    holds = replace(view, window=(JobView(job="j", n_slots=3, work_s=60.0, kept=(2,)),), state=("free", "free", "busy"))
+    assert GANGS.ask(planner, holds) == Pick("j", (2, 1, 0))
+    others = "gangs planner patent raised ConfigError: it was trained for slots a, b: none of them is there, but c, d"
+    with pytest.raises(PlannerFailed, match=others):
+        GANGS.ask(planner, view_of([0.1] * 2, names=("c", "d")))
+
+
+def test_files_say_which_slots_they_are_of(tmp_path):
+    """By name where a view has names, by number where it has none; a number of names that does not fit is refused."""
+    weights = weights_of(_fixed([3.0, 2.0, 1.0]))
+    save(tmp_path / "p.npz", "patent", weights, ("a", "b", "c"))
+    planner = GANGS.build(f"patent:weights={tmp_path / 'p.npz'}")
+    assert planner.plan(view_of([0.1] * 3, names=("c", "b", "a"))) == Pick("j0", (2,))
+    assert planner.plan(view_of([0.1] * 3)) == Pick("j0", (0,))
+    save(tmp_path / "q.npz", "patent", weights, ("a", "b"))
+    with pytest.raises(ValueError, match="it names 2 slots, its layers are of 3"):
+        GANGS.build(f"patent:weights={tmp_path / 'q.npz'}")
+
+
+def test_training_goes_on_with_other_weights_and_passes_over_what_gave_nothing():
+    """An interval without a sample changes nothing, and has no reward; what it goes on with, it has at first."""
+    begin = Policy(weights_of(_policy(4, seed=7)))
+    nothing = train_patent(lambda answers: [], 4, 0, Count(3), begin=begin)
+    assert nothing.rewards == []
+    assert all((nothing.weights[name] == value).all() for name, value in begin.weights.items())
+    one = Played(1.0, 2.0, [Sample(Question("patent", np.array([[1.0, 0.3, 0, 0, 0, 0]])), 2, -1.4)])
+    once = train_patent(lambda answers: [one], 4, 0, Count(3), begin=begin)
+    assert once.rewards == [0.5] * 3
+    assert any((once.weights[name] != value).any() for name, value in begin.weights.items())
 
 
 def test_a_task_of_a_fleet_is_placed_by_it():

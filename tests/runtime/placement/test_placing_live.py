@@ -43,15 +43,29 @@ def returns_a_lock(m):
     return threading.Lock()
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def raises_without_words(m):
+    raise Mute
+
+
 def test_a_member_that_raises_ends_its_job_and_no_slot(placing):
-    """The others stop; the error is the user's own, with its traceback; other jobs go on."""
-    jobs = placing(Job(raises, 2, name="bad"), Job(returns_a_lock, name="lock"), Job(where, name="good"))
+    """The others stop; the error is the user's own, with its traceback; other jobs go on.
+
+    One whose text cannot be told was taken for a lost worker: its slot was gone for good, and the next.
+    """
+    bad = [Job(returns_a_lock, name="lock"), Job(raises_without_words, name="mute")]
+    jobs = placing(Job(raises, 2, name="bad"), *bad, Job(where, name="good"))
     assert jobs.wait(30.0)
     error = jobs.failures["bad"]
     assert type(error) is ValueError
     assert "in raises" in str(error.__cause__)
     assert [each.reason for each in records(jobs, JobFailed) if each.job == "bad"] == ["rank 1: ValueError: no idea"]
     assert "pickle" in str(jobs.failures["lock"])
+    assert str(jobs.failures["mute"]) == "Mute: no words of its own, its __str__ raises RuntimeError"
     assert list(jobs.results) == ["good"]
     assert not records(jobs, SlotFailed)
 

@@ -59,6 +59,16 @@ def test_tenant_is_read_before_vc(written):
     assert load_trace(written(f"{HEAD}\na,1,2,3,more\n")).jobs[0].tenant == ""
 
 
+@pytest.mark.slow
+def test_a_million_rows_are_read_and_the_last_bad_one_is_named(written):
+    """In one pass; a window of them is cut like any other."""
+    rows = [f"j{i},{i},{1 + i % 8},{60 + i % 9000}" for i in range(1_000_000)]
+    trace = load_trace(written("\n".join([HEAD, *rows])))
+    assert len(trace.jobs) == 1_000_000
+    assert [job.job for job in trace.window(999_990, 10)] == [f"j{i}" for i in range(999_990, 1_000_000)]
+    assert "row 1000002: job_id 'j7' stands in row 9 already" in refusal(written("\n".join([HEAD, *rows, "j7,0,1,1"])))
+
+
 # ------------------------------------------------------------------ what is refused
 def test_all_missing_columns_are_listed(written):
     """Beside what the file has."""

@@ -7,7 +7,10 @@ import pytest
 
 from drlnb.cli.main import main
 from drlnb.planning.placement import Cluster
+from drlnb.records.columns.leasing import SlotFailed
+from drlnb.records.columns.placement import GangBroken, JobFinished
 from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Journal
 from drlnb.sim.placement import FaultModel, Trace, TraceJob
 from drlnb.sim.placement.compare import Windows, ratio_of, side_by_side
 
@@ -93,6 +96,32 @@ def test_json_is_the_last_line(capsys):
     assert ect["spread"]["low"] <= ect["ratio"] <= ect["spread"]["high"]
     assert ect["value"] >= ect["bound_s"] > 0
     assert ect["lost_gpu_s"] > 0
+
+
+def test_journals_of_the_first_window_replay(tmp_path, capsys):
+    """One of each planner, of the same faults, whose last job is over when the table's is; the rest stays as it is."""
+    numbers = {"windows": 1, "paths": 1, "jobs": 5, "nodes": 2, "max-gpus": 8, "cap": 20_000, "mtbf-days": 2}
+    small = [word for name, number in numbers.items() for word in (f"--{name}", str(number))]
+    words = ["simulate", "placement", "--planner", "random:seed=3", "ect", *small, "--checkpoint", "none"]
+    assert main([*words, "--json"]) == 0
+    plain = capsys.readouterr().out
+    out = tmp_path / "run"
+    assert main([*words, "--json", "--out", str(out)]) == 0
+    assert capsys.readouterr().out == plain
+    rows = json.loads(plain.splitlines()[-1])["rows"]
+    journal = Journal.read(out)
+    assert list(journal.streams) == ["0-random-seed=3", "1-ect"]
+    for row, stream in zip(rows, journal.streams.values(), strict=True):
+        assert stream.header.origin == "simulated"
+        ends = [t for t, _ in stream.timed(JobFinished)]
+        assert (len(ends), max(ends)) == (5, pytest.approx(row["value"], rel=1e-9))
+        assert len(stream.of(GangBroken)) == row["n_restarts"] > 0
+    failures = [{each.t: each.slot for each in stream.each(SlotFailed)} for stream in journal.streams.values()]
+    assert failures[0].items() & failures[1].items() == min(failures, key=len).items()
+    assert main(["replay", str(out)]) == 0
+    assert capsys.readouterr().out.endswith("2 streams, every decision identical\n")
+    assert main([*words, "--out", str(out)]) == 2
+    assert "--out must be a new or empty directory" in capsys.readouterr().err
 
 
 def test_a_trace_of_ones_own(tmp_path, capsys):

@@ -9,9 +9,8 @@ import pytest
 from drlnb.learned.placement.playing import makespan_s
 from drlnb.planning.placement import GANGS, Cluster
 from drlnb.planning.placement.rules import random_rule
-from drlnb.records.errors import ConfigError
 from drlnb.sim.placement import Conditions, FaultModel, load_trace
-from drlnb.sim.placement.training import Site, any_batches, batches_of, patent_for, train
+from drlnb.sim.placement.training import Site, any_batches, batches_of, patent_for
 
 SMALL = Cluster.uniform(1, 3)
 FAILING = Site(SMALL, FaultModel(mtbf_days=1.0), Conditions(), 0)
@@ -60,37 +59,3 @@ def test_a_pool_of_any_size_has_its_patent(n_slots, monkeypatch):
     site = Site(Cluster.uniform(1, n_slots), FaultModel(), Conditions(), 0)
     view = replace(next(next(batches_of(load_trace(), site, np.random.default_rng(0))).play()), names=names)
     assert set(GANGS.ask(planner, view).slots) <= set(range(n_slots))
-
-
-def test_a_training_of_patent_writes_a_file_that_the_planner_reads(tmp_path, trace):
-    """By the names that users give."""
-    rewards = train(out=tmp_path / "p.npz", net="patent", budget_s=0.05, trace=trace, cluster=SMALL)
-    assert all(np.isfinite(rewards))
-    planner = GANGS.build(f"patent:weights={tmp_path / 'p.npz'}")
-    batch = next(batches_of(trace, FAILING, np.random.default_rng(0)))
-    assert makespan_s(batch, planner) > 0
-
-
-@pytest.mark.slow
-def test_a_training_of_scorer_writes_a_file_that_learned_reads(tmp_path, trace):
-    """On a view that it has not seen; imitation and play both fit into a second."""
-    view = next(next(any_batches(trace, 1)).play())
-    rewards = train(out=tmp_path / "s.npz", budget_s=1.0, trace=trace)
-    assert rewards
-    assert all(np.isfinite(rewards))
-    assert GANGS.ask(GANGS.build(f"learned:weights={tmp_path / 's.npz'}"), view).job == view.window[0].job
-
-
-def test_what_a_training_cannot_do_is_said_before_it_begins(tmp_path):
-    """All that is wrong at once."""
-    with pytest.raises(ConfigError) as refused:
-        train(out=tmp_path / "no" / "s.npz", net="seed", budget_s=0)
-    assert refused.value.problems == (
-        "net must be scorer or patent, got 'seed'",
-        "budget_s must be seconds above 0, got 0",
-        f"out must be in a folder that is there, got {tmp_path / 'no' / 's.npz'}",
-    )
-    with pytest.raises(ConfigError, match="net patent is of one cluster"):
-        train(out=tmp_path / "p.npz", net="patent")
-    with pytest.raises(ConfigError, match="net scorer is for any cluster"):
-        train(out=tmp_path / "s.npz", cluster=SMALL)
