@@ -108,7 +108,7 @@ class LiveBatches:
         self._place = place if hold_s is None else partial(place, hold_s=hold_s)
         self._model, self._seed = model or FaultModel(), seed
         numbers = sorted(set(nodes.values()))
-        cluster = Cluster(tuple([numbers.index(node) for node in nodes.values()]))
+        self._cluster = cluster = Cluster(tuple([numbers.index(node) for node in nodes.values()]))
         self._rates = model.rates(cluster, seed=seed) if model else (0.0,) * len(nodes)
 
     def __call__(self, answers: Answers) -> list[Played]:
@@ -135,7 +135,7 @@ class LiveBatches:
 
     def _faults(self, number: int, up: Sequence[str]) -> list[Fault]:
         """Return the faults of a batch: of each slot that is up, on a path of its own."""
-        path = self._model.path(self._rates, seed=(self._seed << 20) + number)
+        path = self._model.path(self._rates, seed=(self._seed << 20) + number, cluster=self._cluster)
         faults = list[Fault]()
         for i, slot in enumerate(self.slots):
             outages = map(partial(path.outage, i), itertools.count())

@@ -11,16 +11,18 @@ from math import inf
 from typing import NamedTuple
 
 import drlnb
-from drlnb.planning.placement import Cluster, JobView
+from drlnb.planning.placement import Cluster, JobView, Terms
 from drlnb.planning.placement.cluster import attempt_s
 from drlnb.planning.placement.jobs.machine import PlacementMachine
 from drlnb.planning.placement.jobs.state import INSTANT
 from drlnb.planning.placement.planner import node_of
+from drlnb.planning.placement.rules import rate_of
 from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import placement as words
 from drlnb.records.columns.leasing import SlotAdded, SlotFailed
 from drlnb.records.common import DeadlinePassed, SetDeadline
+from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream, StreamOpened
 from drlnb.sim.placement.attempts import Attempt, Conditions, Outcome, kept_s, outcome_of
 from drlnb.sim.placement.faults import FaultPath
@@ -35,6 +37,7 @@ class _Gang(NamedTuple):
     version: int
     job: JobView
     slots: tuple[int, ...]
+    terms: Terms
     slowdown: float
     began_s: float
 
@@ -98,8 +101,9 @@ class _OnClock:
         job = JobView(job=command.job, n_slots=len(slots), work_s=command.work_s, started=command.gang_version > 1)
         nodes = {self.cluster.node_of[slot] for slot in slots}
         slowdown = self.terms.slowdown(len(nodes), self.cluster.least_nodes(len(slots)))
-        self._gangs[job.job] = _Gang(command.gang_version, job, slots, slowdown, self._t)
-        self._at(self._t + attempt_s(self.terms, job, slowdown), self._end, job.job, command.gang_version)
+        terms = self.terms.of(rate_of(self.path.rate_hz, slots))
+        self._gangs[job.job] = _Gang(command.gang_version, job, slots, terms, slowdown, self._t)
+        self._at(self._t + attempt_s(terms, job, slowdown), self._end, job.job, command.gang_version)
 
     def _end(self, name: str, version: int) -> None:
         if name in self._gangs and self._gangs[name].version == version:
@@ -110,7 +114,7 @@ class _OnClock:
     def _stop(self, name: str) -> None:
         gang = self._gangs.pop(name)
         ran_s = self._t - gang.began_s
-        kept = kept_s(self.terms, gang.job, gang.slowdown, ran_s)
+        kept = kept_s(gang.terms, gang.job, gang.slowdown, ran_s)
         self.attempts.append(Attempt(name, gang.slots, gang.began_s, self._t, kept, False))
         stopped = {"job": name, "gang_version": gang.version, "ran_s": ran_s, "kept_s": kept}
         self._feed(words.GangStopped, stopped)
@@ -144,11 +148,13 @@ def play_on_clock(
     Raises
     ------
     ConfigError, ValueError
-        If there is no planner of the name.
+        If there is no planner of the name, or gangs slow each other down, which the fast loop alone plays.
     PlannerFailed
         If the planner raises, or returns a plan that does not fit.
     """
     conditions = conditions or Conditions()
+    if conditions.interference_frac:
+        raise ConfigError("the machine knows no gangs that slow each other down: interference_frac must be 0")
     config = {
         "planner": planner,
         "order": conditions.order,

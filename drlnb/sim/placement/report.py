@@ -57,6 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
     if problems := [text for kind, values in given.items() for text in kind.problems(values)]:
         raise ConfigError(problems)
     trace, windows = load_trace(arguments.trace), Windows(**given[Windows])
+    if arguments.out and arguments.interference_frac:
+        raise ConfigError("--out writes journals of the machine, which knows no --interference: leave one of them out")
     out = new_directory(arguments.out)  # before the work, not after it
     names = arguments.planner or [name for name in GANGS.names if name != Patent.name]  # it is of one cluster
     ways = {name: (name, given[Conditions]) for name in dict.fromkeys([*names, _BASE, _BLIND])}
@@ -95,7 +97,7 @@ def _streams(
     streams = {}
     for number, name in enumerate(names):
         stream = f"{number}-{re.sub(r'[^A-Za-z0-9._=-]+', '-', name)}"  # parameters may hold anything
-        path = model.path(rates, seed=seed << 32)
+        path = model.path(rates, seed=seed << 32, cluster=cluster)
         streams[stream] = play_on_clock(cluster, window, name, path, conditions, stream=stream)[1]
     return streams
 

@@ -43,7 +43,7 @@ def instance(k):
     how = {
         "order": str(rng.choice(["fifo", "largest"])),
         "backfill": str(rng.choice(["greedy", "reserve"])),
-        "checkpoint_s": [None, 3600.0, 600.0][int(rng.integers(3))],
+        "checkpoint_s": [None, 3600.0, 600.0, "young"][int(rng.integers(4))],
         "locality_frac": float(rng.choice([0.0, 0.05, 0.15])),
     }
     return cluster, jobs, path, how
