@@ -159,6 +159,17 @@ class GangMemberLost(Event):
     reason: str
 
 
+class GangSilent(Event):
+    """Members of a gang have given no sign of life for as long as their job allows."""
+
+    job: str
+    gang_version: int
+    #: Theirs, and those of them where the process does not answer either.
+    slots: tuple[str, ...]
+    stuck: tuple[str, ...]
+    silent_s: float
+
+
 class GangStopped(Event):
     """Nothing of a gang that was to stop runs any more."""
 

@@ -35,16 +35,19 @@ from drlnb.runtime.protocol import SOON_S, Plain
 __all__ = ["DaskPlacer", "Packed"]
 
 _LOG = logging.getLogger("drlnb")
+#: Signs of life that a member gives in the time for which it may be silent.
+_SIGNS = 4
 #: Longest wait for the first words of the workers, and for a nanny to end a worker, in seconds.
 _UP_S, _RESTART_S = 15.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A job as it travels: pickle of its function, and its folder for checkpoints."""
+    """A job as it travels: pickle of its function, its folder for checkpoints, and how long members may be silent."""
 
     call: bytes
     checkpoint: Path | None
+    silent_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,8 @@ class _Gang:
     began_t: float
     futures: list[Future] = field(default_factory=list)
     started: set[int] = field(default_factory=set)
+    #: Rank -> when its member, which has begun, gave a sign of life last.
+    signed_t: dict[int, float] = field(default_factory=dict)
     #: Rank -> what became of the member, and its result or error.
     ended: dict[int, tuple[str, object]] = field(default_factory=dict)
     #: Step -> ranks that have saved it; the newest one that all have.
@@ -83,6 +88,10 @@ class _Gang:
     def left(self) -> list[int]:
         """Ranks that have not ended."""
         return [rank for rank in range(len(self.workers)) if rank not in self.ended]
+
+    def silent(self, since_t: float) -> list[int]:
+        """Return ranks that run and have given no sign of life since a time."""
+        return [rank for rank in self.left if self.signed_t.get(rank, since_t) < since_t]
 
 
 class DaskPlacer:
@@ -127,6 +136,7 @@ class DaskPlacer:
             "drlnb_worker_unused": self._not_used,
             "member_started": self._started,
             "member_saved": self._saved,
+            "member_lives": self._lives,
         }
 
     # ------------------------------------------------------------------ slots
@@ -227,12 +237,15 @@ class DaskPlacer:
                 slot=worker.slot,
                 call=job.call,
                 resume=resume,
+                sign_s=None if job.silent_s is None else job.silent_s / _SIGNS,
             )
             future = self.client.submit(
                 run_member, part, key=f"{name}/{rank}", resources={resource(worker.slot): 1}, retries=0, pure=False
             )
             gang.futures.append(future)
             self.host.spawn(self._watch(gang, rank))
+        if job.silent_s is not None:
+            self.host.spawn(self._mind(gang, job.silent_s))
 
     async def _watch(self, gang: _Gang, rank: int) -> None:
         """Wait for a member's end: a result is fetched at once, or it would be lost with its worker."""
@@ -245,7 +258,38 @@ class DaskPlacer:
             self._lost(worker.slot, "its worker died")
         self._end(gang, rank, outcome, value)
 
+    async def _mind(self, gang: _Gang, silent_s: float) -> None:
+        """Report members that give no sign of life for so long, until the gang stops."""
+        while gang.name in self._gangs and not gang.stopping:
+            await asyncio.sleep(silent_s / _SIGNS)
+            ranks = gang.silent(self.host.now - silent_s)
+            answers = await asyncio.gather(*[self._answers(gang.workers[rank]) for rank in ranks])
+            # What was on its way is heard by now: it may be this process that had stood still.
+            found = {
+                gang.workers[rank].slot: answer
+                for rank, answer in zip(ranks, answers, strict=True)
+                if rank in gang.silent(self.host.now - silent_s)
+            }
+            if found:
+                stuck = tuple(slot for slot, answer in found.items() if not answer)
+                about: Plain = {"job": gang.job, "gang_version": gang.version, "silent_s": silent_s}
+                self.host.feed(words.GangSilent, **about, slots=tuple(found), stuck=stuck)
+                return
+
+    async def _answers(self, worker: _Worker) -> bool:
+        """Return whether a worker's process answers."""
+        try:
+            asked = self.client.run(os.getpid, workers=[worker.address], on_error="ignore")
+            return bool(await asyncio.wait_for(asked, SOON_S))
+        except (OSError, TimeoutError):
+            return False
+
+    def _lives(self, gang: str, rank: int) -> None:
+        if known := self._gangs.get(gang):
+            known.signed_t[rank] = self.host.now
+
     def _started(self, gang: str, rank: int) -> None:
+        self._lives(gang, rank)
         if known := self._gangs.get(gang):
             known.started.add(rank)
             slot = known.workers[rank].slot
@@ -253,6 +297,7 @@ class DaskPlacer:
 
     def _saved(self, gang: str, rank: int, step: int) -> None:
         """Count a step in that all members have saved."""
+        self._lives(gang, rank)
         known = self._gangs.get(gang)
         if known is None:
             return

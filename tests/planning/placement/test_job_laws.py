@@ -12,6 +12,7 @@ from job_words import (
     passed,
     raised,
     saved,
+    silent,
     started,
     stopped,
     submit,
@@ -153,6 +154,13 @@ class Laws(RuleBasedStateMachine):
         version, slots, _ = self.gangs[job]
         self.doubted.add(job)
         self.tell(raised(job, version, slots[-1]))
+
+    @precondition(runs)
+    @rule(data=st.data(), is_stuck=st.booleans())
+    def member_hangs(self, data, is_stuck):
+        job = self.one(data, stops=False)
+        version, slots, _ = self.gangs[job]
+        self.tell(silent(job, version, slots, slots[:1] if is_stuck else ()))
 
     @precondition(lambda self: self.doubted)
     @rule(data=st.data())

@@ -20,6 +20,7 @@ from drlnb.records.columns.placement import (
     CheckpointSaved,
     GangBroken,
     GangMemberLost,
+    GangSilent,
     GangStopped,
     JobFinished,
     JobStarted,
@@ -210,6 +211,20 @@ def _member_lost(state: Placing, event: GangMemberLost, out: Out) -> None:
         state.wake(out)
 
 
+def _silent(state: Placing, event: GangSilent, out: Out) -> None:
+    """Break a gang of which members hang; the slots of those are at fault whose processes do, too.
+
+    Else it may be the job's own doing: its members wait for each other, or for something that never comes.
+    """
+    job = _of_gang(state, event.job, event.gang_version)
+    if job is not None and not job.broken:
+        why = f"gave no sign of life for {event.silent_s:g} s"
+        for slot in event.stuck:
+            _fail(state, slot, f"its member {why}", out)
+        job.broken = job.broken or f"members on {', '.join(event.slots)} {why}"
+        state.wake(out)
+
+
 def _finished(state: Placing, event: JobFinished, out: Out) -> None:
     """End a job whose results are here; a gang that was told to stop had lost a member before."""
     job = _of_gang(state, event.job, event.gang_version)
@@ -310,6 +325,7 @@ RULES: Rules[Placing] = {
     JobStarted: _started,
     CheckpointSaved: _saved,
     GangMemberLost: _member_lost,
+    GangSilent: _silent,
     GangStopped: _gang_stopped,
     JobFinished: _finished,
     DeadlinePassed: _deadline_passed,
