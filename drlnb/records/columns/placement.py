@@ -116,6 +116,13 @@ class SendPlacement(Command):
 
 # ------------------------------------------------------------------ events of jobs that are placed alone
 # They have a stream of their own; its slots come and go by the records of leasing.
+class SlotTaken(Event):
+    """Another placement has taken a slot; it has not failed, and may be given back."""
+
+    slot: str
+    by: str
+
+
 class JobSubmitted(Event):
     """A job waits for its slots."""
 

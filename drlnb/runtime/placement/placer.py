@@ -18,7 +18,7 @@ from pathlib import Path
 from distributed import Client, Future
 
 from drlnb.planning.machine import AnyMachine
-from drlnb.records.base import Record
+from drlnb.records.base import Event, Record
 from drlnb.records.columns import placement as words
 from drlnb.records.columns.leasing import SlotAdded, SlotFailed
 from drlnb.records.errors import ConfigError
@@ -131,7 +131,7 @@ class DaskPlacer:
         self.host.on_defect = _LOG.error
         self._says: Mapping[str, Callable[..., None]] = {
             "slot_up": self._said_up,
-            "slot_taken": lambda slot, by: self._lost(slot, f"{by} has taken it"),
+            "slot_taken": self._taken,
             "drlnb_down": self._down,
             "drlnb_worker_unused": self._not_used,
             "member_started": self._started,
@@ -198,12 +198,20 @@ class DaskPlacer:
             _LOG.warning("worker %s is no slot: %s", node, why)
         self._unused[address] = why
 
+    def _taken(self, slot: str, by: str) -> None:
+        """Note that a worker is another placement's, until it is given back."""
+        self._gone(slot, words.SlotTaken, by=by)
+
     def _lost(self, slot: str, why: str) -> None:
-        """Note that a worker is gone, and its members with it."""
+        """Note that a worker is gone."""
+        self._gone(slot, SlotFailed, reason=why)
+
+    def _gone(self, slot: str, kind: type[Event], **about: object) -> None:
+        """Report that a slot has no worker any more, and the end of its members."""
         worker = self.workers.pop(slot, None)
         if worker is None:
             return
-        self.host.feed(SlotFailed, slot=slot, reason=why)
+        self.host.feed(kind, slot=slot, **about)
         for gang in list(self._gangs.values()):
             for rank, each in enumerate(gang.workers):
                 if each.life == worker.life:

@@ -1,6 +1,7 @@
 """Place jobs on the workers of a Dask cluster, from a notebook or a script."""
 
 import asyncio
+import inspect
 import logging
 import math
 import threading
@@ -74,8 +75,8 @@ class Job:
     def __post_init__(self) -> None:
         """Raise ConfigError of all values that are wrong."""
         problems = []
-        if not callable(self.fn):
-            problems.append(f"fn must be a function of a member, got {self.fn!r}")
+        if not callable(self.fn) or inspect.iscoroutinefunction(self.fn):
+            problems.append(f"fn must be a plain function of a member, got {self.fn!r}")
         if not isinstance(self.n_slots, Integral) or self.n_slots < 1:
             problems.append(f"n_slots must be a whole number above 0, got {self.n_slots!r}")
         if not isinstance(self.work_s, Real) or not 0.0 < self.work_s < math.inf:
@@ -124,6 +125,11 @@ class Placing:
             future.cancel()
             raise PeerError("scheduler", str(error) or "it does not answer") from None
 
+    def __repr__(self) -> str:
+        """Return how far the jobs are."""
+        n_done, n_failed = len(self.results), len(self.failures)
+        return f"<Placing: {n_done} done, {n_failed} failed, {len(self._open)} not over, {len(self.slots)} slots>"
+
     @property
     def slots(self) -> tuple[str, ...]:
         """Names of the slots whose workers are up."""
@@ -138,9 +144,9 @@ class Placing:
         ConfigError
             If its function cannot travel, its name or folder is taken, or it needs more slots than there ever were.
         """
-        return self._submit([job])[0]
+        return self._submit(_jobs(job))[0]
 
-    def _submit(self, jobs: Iterable[Job]) -> list[str]:
+    def _submit(self, jobs: list[Job]) -> list[str]:
         """Queue jobs, all or none."""
         packed: dict[str, tuple[Job, Packed]] = {}
         problems = []
@@ -277,8 +283,16 @@ class Placing:
         self.stop()
 
 
+def _jobs(jobs: Iterable[Job] | Job) -> list[Job]:
+    """Return a job or several as a list; ConfigError if there is something else."""
+    some = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+    if wrong := [job for job in some if not isinstance(job, Job)]:
+        raise ConfigError(f"jobs must be Job(function, ...), got {wrong[0]!r}")
+    return some
+
+
 def place(
-    jobs: Iterable[Job],
+    jobs: Iterable[Job] | Job,
     client: Client | None = None,
     *,
     planner: str | AnyPlanner | type = "ect",
@@ -294,7 +308,7 @@ def place(
     Parameters
     ----------
     jobs
-        What to run.
+        What to run: one, or several.
     client
         A client with a loop thread of its own; None: Dask's current one.
     planner
@@ -314,13 +328,9 @@ def place(
     PeerError
         If the scheduler does not answer.
     """
-    if not isinstance(jobs, Iterable):
-        raise ConfigError(f"jobs must be a list of Job(function, ...), got {jobs!r}")
-    client, planners, listed = usable(client, "place(jobs, distributed.Client(...))"), Planners(), list(jobs)
+    client, planners, listed = usable(client, "place(jobs, distributed.Client(...))"), Planners(), _jobs(jobs)
     if not isinstance(hold_s, (int, float)) or not 0.0 <= hold_s < math.inf:
         raise ConfigError(f"hold_s must be seconds, at least 0, got {hold_s!r}")
-    if wrong := [job for job in listed if not isinstance(job, Job)]:
-        raise ConfigError(f"jobs must be Job(function, ...), got {wrong[0]!r}")
     terms = Terms(locality_frac=_LOCALITY_FRAC, restart_s=_RESTART_S)
     if not any(job.checkpoint for job in listed):
         terms = replace(terms, checkpoint_s=None)

@@ -74,6 +74,10 @@ def fails(slot, reason="gone"):
     return lambda t: SlotFailed(t=t, slot=slot, reason=reason)
 
 
+def taken(slot):
+    return lambda t: words.SlotTaken(t=t, slot=slot, by="process 7")
+
+
 def back(slot, node="n0"):
     return lambda t: SlotAdded(t=t, slot=slot, node=node, device="cpu", executor_epoch=0)
 

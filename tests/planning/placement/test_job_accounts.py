@@ -1,7 +1,7 @@
 """What is counted of slots and jobs, and told to planners: worked by hand, on a node or two."""
 
 import pytest
-from job_words import Jobs, back, drain, fails, passed, raised, saved, silent, started, stopped, submit, unwanted
+from job_words import Jobs, back, drain, fails, passed, raised, saved, silent, started, stopped, submit, taken, unwanted
 
 from drlnb.planning.placement import JobView, Pick
 from drlnb.planning.placement.order import unreserved
@@ -88,6 +88,17 @@ def test_a_planner_sees_which_slots_stop_and_which_nodes_gangs_share():
     assert own.views[-1].state == ("failed", "stopping", "busy", "free", "busy", "free")
     assert own.views[-1].n_wide == (1, 1)
     assert own.views[1].n_wide == (0, 0)
+
+
+def test_a_slot_that_another_placement_takes_has_not_failed():
+    """It serves nobody until it is given back, and then at once; a gang that has just got it stops."""
+    jobs = Jobs(n_nodes=1, slots_per_node=2)
+    jobs.at(0.0, taken("s0"), submit("a", 1))
+    assert jobs.slots_of("a") == ("s1",)
+    assert only(jobs.at(1.0, taken("s1"), taken("s1")), GangBroken)[0].reason == "process 7 has taken slot s1"
+    assert jobs.at(2.0, stopped("a", 1)) == [JobPostponed(job="a", reason="needs 1 slots, 0 alive")]
+    assert only(jobs.at(3.0, back("s1")), StartGang)
+    assert [slot.failed_t for slot in jobs.machine.state.slots.values()] == [[], []]
 
 
 # ---------------------------------------------------------------------- jobs

@@ -16,6 +16,7 @@ from job_words import (
     started,
     stopped,
     submit,
+    taken,
     unwanted,
 )
 
@@ -99,6 +100,11 @@ class Laws(RuleBasedStateMachine):
     def slot_fails(self, slot):
         self.down.add(slot)
         self.tell(fails(slot))
+
+    @rule(slot=SLOTS)
+    def slot_is_taken(self, slot):
+        self.down.add(slot)
+        self.tell(taken(slot))
 
     @precondition(lambda self: self.down)
     @rule(data=st.data())

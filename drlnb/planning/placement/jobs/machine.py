@@ -27,6 +27,7 @@ from drlnb.records.columns.placement import (
     JobStopped,
     JobSubmitted,
     SlotMasked,
+    SlotTaken,
     StopGang,
 )
 from drlnb.records.common import DeadlinePassed, SetDeadline, SettingChanged
@@ -120,19 +121,37 @@ def _slot_failed(state: Placing, event: SlotFailed, out: Out) -> None:
     slot = _slot(state, event.slot)
     if slot.up:
         _fail(state, event.slot, event.reason, out)
-        slot.up = False
-        slot.up_s += state.t - slot.added_t
-        state.wake(out)
+        _gone(state, slot, out)
+
+
+def _slot_taken(state: Placing, event: SlotTaken, out: Out) -> None:
+    """Note that a slot is another placement's: that is no failure."""
+    slot = _slot(state, event.slot)
+    if slot.up:
+        _break(state, slot, f"{event.by} has taken slot {event.slot}")
+        _gone(state, slot, out)
+
+
+def _gone(state: Placing, slot: Slot, out: Out) -> None:
+    slot.up = False
+    slot.up_s += state.t - slot.added_t
+    state.wake(out)
+
+
+def _break(state: Placing, slot: Slot, reason: str) -> Job | None:
+    """Note that the gang of a slot, if it has one, has lost it; return its job."""
+    job = state.jobs.get(slot.job)
+    if job is not None:
+        job.broken, job.lost = job.broken or reason, True
+    return job
 
 
 def _fail(state: Placing, name: str, reason: str, out: Out) -> None:
     """Count a failure of a slot, unless its process was ended on purpose."""
     slot = state.slots[name]
-    job = state.jobs.get(slot.job)
-    if job is not None:
-        job.broken, job.lost = job.broken or f"slot {name} failed: {reason}", True
-        if job.killed:
-            return
+    job = _break(state, slot, f"slot {name} failed: {reason}")
+    if job is not None and job.killed:
+        return
     slot.failed_t = [*slot.failed_t, state.t]
     if state.hold_s:
         slot.held = True
@@ -319,6 +338,7 @@ def _break_gangs(state: Placing, out: Out) -> bool:
 RULES: Rules[Placing] = {
     SlotAdded: _slot_added,
     SlotFailed: _slot_failed,
+    SlotTaken: _slot_taken,
     SettingChanged: _setting_changed,
     JobSubmitted: _submitted,
     JobStopped: _stopped_by_user,
