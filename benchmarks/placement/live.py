@@ -166,8 +166,8 @@ def gang(effort: PlacementLive) -> Iterator[Row]:
 
 def _trained(stage: Stage, name: str, effort: PlacementLive, n_kills: int) -> tuple[float, float, bytes]:
     """Return rounds per second, rounds begun again per kill, and the final parameters."""
-    ended = threading.Event()
-    killer = threading.Thread(target=_kill_executors, args=(stage, effort, n_kills, ended))
+    ended, killed = threading.Event(), list[int]()
+    killer = threading.Thread(target=_kill_executors, args=(effort, n_kills, ended, killed))
     killer.start()
     try:
         journal = stage.train([task(2, effort.rounds)], name)
@@ -178,11 +178,13 @@ def _trained(stage: Stage, name: str, effort: PlacementLive, n_kills: int) -> tu
     ends = round_ends(stream)
     asked = Counter(command.round for command in stream.of(words.RequestSlot))
     again = sum(n - 1 for n in asked.values())
+    if len(killed) < n_kills:
+        raise TrainingFailed(f"{len(killed)} of {n_kills} kills came before the end: ask for more --rounds")
     return len(ends) / (ends[-1] - ends[0]), again / max(n_kills, 1), parameters(stage.folder / name, "a")
 
 
-def _kill_executors(stage: Stage, effort: PlacementLive, n_kills: int, ended: threading.Event) -> None:
-    """Kill executors of the cluster in turn."""
+def _kill_executors(effort: PlacementLive, n_kills: int, ended: threading.Event, killed: list[int]) -> None:
+    """Kill executors of the cluster in turn, and note their processes."""
     own = psutil.Process()
     for turn in range(n_kills):
         if ended.wait(effort.every_s):
@@ -193,6 +195,7 @@ def _kill_executors(stage: Stage, effort: PlacementLive, n_kills: int, ended: th
         )
         if executors:
             executors[turn % len(executors)].kill()
+            killed.append(executors[turn % len(executors)].pid)
 
 
 def _words(process: psutil.Process) -> list[str]:
