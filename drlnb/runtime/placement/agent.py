@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from distributed.comm import get_address_host
+from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ class SlotAgent(WorkerPlugin):  # type: ignore[misc]
         self._offer()
 
     def teardown(self, worker: "Worker") -> None:
-        """Give the worker back to the placement that had it before; called by the worker."""
+        """Have members stop, and give a worker that goes on back to the placement that had it; called by the worker."""
+        self._stops |= self.gangs
         others = [plugin for plugin in worker.plugins.values() if isinstance(plugin, SlotAgent)]
-        if others:
+        if others and worker.status == Status.running:
             others[-1]._offer()
 
     def _offer(self) -> None:
@@ -101,7 +103,8 @@ class SlotAgent(WorkerPlugin):  # type: ignore[misc]
 
     def transition(self, key: object, start: str, finish: str, **_: object) -> None:
         """Have a member stop that nobody waits for: the process that placed it is gone; called by the worker."""
-        if (start, finish) == ("executing", "released") and str(key).startswith(f"{self._topic}/"):
+        runs = start in ("executing", "long-running")
+        if runs and finish == "released" and str(key).startswith(f"{self._topic}/"):
             self.stop(str(key).rpartition("/")[0])
 
     async def end_stopped(self) -> None:

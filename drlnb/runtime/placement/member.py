@@ -123,6 +123,7 @@ def run_member(part: Part) -> tuple[str, bytes]:
             function: Callable[[Member], object]
             function, _, _ = unpack(part.call)
             result = None if agent.stops(part.gang) else function(Member(part, agent))
-            return RETURNED, pack_value(result)
+            # Of a gang that was told to stop it may be half of what it would have been.
+            return (LOST, b"") if agent.stops(part.gang) else (RETURNED, pack_value(result))
         except BaseException as error:  # noqa: BLE001 - a user's function may raise anything
             return RAISED, pack_error(error)

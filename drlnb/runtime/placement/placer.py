@@ -258,9 +258,15 @@ class DaskPlacer:
     async def _watch(self, gang: _Gang, rank: int) -> None:
         """Wait for a member's end: a result is fetched at once, or it would be lost with its worker."""
         outcome, value = LOST, None
-        with contextlib.suppress(CancelledError):
+        try:
             for outcome, data in await self.client.gather([gang.futures[rank]], errors="skip"):
                 outcome, value = _unpacked(outcome, data)
+        except CancelledError:
+            pass
+        except AttributeError:  # the client is closed, as Dask's own code finds out; or this is a defect
+            if self.client.status == "running":
+                raise
+            return
         worker = gang.workers[rank]
         if outcome == LOST and not gang.stopping and self.workers.get(worker.slot) is worker:
             self._lost(worker.slot, "its worker died")

@@ -200,7 +200,7 @@ class Placing:
             while self._open and (left_s := end - time.monotonic()) > 0.0:
                 self._changed.wait(min(left_s, _LOOK_S))
                 if self._client.status != "running":
-                    raise PeerError("scheduler", f"it is gone, {len(self._open)} jobs are not over")
+                    raise PeerError("scheduler", f"gone, or the client is closed: {len(self._open)} jobs are not over")
             return not self._open
 
     def _listen(self, record: Record) -> None:

@@ -8,13 +8,15 @@ import sys
 import time
 
 import pytest
+from distributed import Client
 
 from drlnb import placement
 from drlnb.placement import Job
 from drlnb.records.columns.leasing import SlotFailed
 from drlnb.records.columns.placement import CheckpointSaved, GangBroken, GangSilent, JobStarted, StartGang
+from drlnb.records.errors import PeerError
 from tests.runtime.live import wait_until
-from tests.runtime.placement.conftest import N_WORKERS, count, heard, pid_of, records, replays, until_stopped
+from tests.runtime.placement.conftest import N_WORKERS, count, heard, pid_of, records, replays, until_stopped, where
 
 
 def waits_for_ever(m, n):
@@ -116,3 +118,37 @@ def test_members_stop_whose_placement_is_gone_and_another_one_goes_on(placing, c
         after.submit(Job(functools.partial(count, n=20), N_WORKERS, 1.0, tmp_path / "saved", "long"))
         assert after.wait(30.0)
         assert {resumed > 0 for _, _, resumed in after.results["long"]} == {True}
+
+
+def partial_sum(m):
+    """Return what there is when it is to stop; the second gang has it all."""
+    if m.attempt == 1:
+        until_stopped(m)
+        return "half"
+    return "whole"
+
+
+@pytest.mark.slow
+def test_a_member_of_a_worker_that_is_retired_begins_again_elsewhere(mortal):
+    """It stops at once, and what it returns then is no result."""
+    jobs = mortal(Job(partial_sum))
+    slot = heard(jobs, JobStarted)[0].slots[0]
+    began_s = time.monotonic()
+    jobs._client.retire_workers([jobs._placer.workers[slot].address])
+    assert jobs.wait(60.0)
+    assert time.monotonic() - began_s < 4.0
+    assert jobs.results == {"job-0": ["whole"]}
+    assert replays(jobs) is None
+
+
+@pytest.mark.slow
+def test_who_waits_hears_that_the_client_is_closed(mortal, caplog):
+    """In one line; its members stop, and another client may use the workers."""
+    with Client(scheduler_file=mortal.client.scheduler_file) as other:
+        jobs = placement.place(Job(until_stopped, N_WORKERS), other)
+        heard(jobs, JobStarted, n=N_WORKERS)
+    with pytest.raises(PeerError, match="gone, or the client is closed: 1 jobs are not over"):
+        jobs.wait(10.0)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    again = mortal(Job(where, N_WORKERS))
+    assert again.wait(10.0)
