@@ -81,8 +81,8 @@ class Job:
             problems.append(f"n_slots must be a whole number above 0, got {self.n_slots!r}")
         if not isinstance(self.work_s, Real) or not 0.0 < self.work_s < math.inf:
             problems.append(f"work_s must be seconds above 0, got {self.work_s!r}")
-        if self.silent_s is not None and not (isinstance(self.silent_s, Real) and 0.0 < self.silent_s < math.inf):
-            problems.append(f"silent_s must be seconds above 0, or None, got {self.silent_s!r}")
+        if self.silent_s is not None and not (isinstance(self.silent_s, Real) and 1.0 <= self.silent_s < math.inf):
+            problems.append(f"silent_s must be seconds, at least 1, or None, got {self.silent_s!r}")
         if not isinstance(self.name, str):
             problems.append(f"name must be text, got {self.name!r}")
         if problems:
@@ -165,7 +165,8 @@ class Placing:
             if folder is not None and folder in taken:
                 problems.append(f"job {name}: its folder {folder} is that of job {taken[folder]}")
             try:
-                packed[name] = job, Packed(pack_call(job.fn, (), {}), folder, job.silent_s)
+                silent_s = None if job.silent_s is None else float(job.silent_s)
+                packed[name] = job, Packed(pack_call(job.fn, (), {}), folder, silent_s)
             except ConfigError as error:
                 problems.append(f"job {name}: {error}")
         if problems:

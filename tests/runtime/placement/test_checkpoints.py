@@ -93,7 +93,7 @@ def test_a_job_takes_numpys_numbers_and_no_coroutine():
     assert (job.n_slots, job.work_s, job.silent_s) == (2, 3.0, 60.0)
     with pytest.raises(ConfigError, match="fn must be a plain function of a member, got <function coroutine"):
         placement.Job(coroutine)
-    with pytest.raises(ConfigError, match="silent_s must be seconds above 0, or None, got 0"):
+    with pytest.raises(ConfigError, match="silent_s must be seconds, at least 1, or None, got 0"):
         placement.Job(print, silent_s=0)
 
 
