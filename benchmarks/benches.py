@@ -33,6 +33,7 @@ from benchmarks.leasing import simulated as leasing
 from benchmarks.placement import exact as placement_exact
 from benchmarks.placement import learner as placement_learner
 from benchmarks.placement import live as placement_live
+from benchmarks.placement import makespan
 from benchmarks.placement import suite as placement
 from benchmarks.rl import first, peers, returns
 from benchmarks.runtime import messages, patents, recovery, starts, training
@@ -72,7 +73,7 @@ _BATCHING_LIVE = Bench(
 _PLACEMENT_LIVE = Bench(
     "placement-live",
     "Kill workers under gangs of jobs, and executors under a task's gang, in real processes.",
-    {"kills": placement_live.kills, "gang": placement_live.gang},
+    {"kills": placement_live.kills, "makespan": makespan.makespan, "gang": placement_live.gang},
     PlacementLive,
 )
 _ALL = (

@@ -168,9 +168,10 @@ class PlacementLive:
     """How much ``python -m benchmarks placement-live`` measures."""
 
     kills: int = option(20, "workers that are killed under gangs of jobs", least=1)
+    paths: int = option(3, "paths of faults on which jobs are run beside the simulator", least=1)
     gang_kills: int = option(10, "executors that are killed under a task's gang", least=1)
     every_s: float = option(30.0, "seconds between these", least=1)
-    rounds: int = option(900, "rounds of that task", least=10)
+    rounds: int = option(1300, "rounds of that task", least=10)
     seed: int = option(0, "of who is killed, and when", least=0)
 
 

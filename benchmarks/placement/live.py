@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import psutil
 from distributed import Client, LocalCluster
@@ -155,19 +156,31 @@ def gang(effort: PlacementLive) -> Iterator[Row]:
     with open_stage(slots=2) as stage:
         spared = _trained(stage, "spared", effort, 0)
         killed = _trained(stage, "killed", effort, effort.gang_kills)
-    title = f"GPF with two learners, an executor killed every {effort.every_s:g} s, {effort.gang_kills} times: "
-    yield Row("gang-rounds", title + "rounds per second", [killed[0]], "rounds/s", "nobody killed", [spared[0]])
-    yield Row("gang-lost", title + "rounds begun again per kill", [killed[1]], "", bar=Bar("value", _ROUNDS))
-    same = float(killed[2] == spared[2])
+    title = f"GPF with two learners, an executor killed every {effort.every_s:g} s, {killed.n_killed} times: "
+    rates_hz = [killed.rate_hz], "rounds/s", "nobody killed", [spared.rate_hz]
+    yield Row("gang-rounds", title + "rounds per second", *rates_hz)
+    lost = [killed.again / killed.n_killed] if killed.n_killed else []
+    yield Row("gang-lost", title + "rounds begun again per kill", lost, "", bar=Bar("value", _ROUNDS))
+    same = float(killed.parameters == spared.parameters)
     yield Row(
         "gang-same", title + "parameters are those without, bit by bit", [same], "", bar=Bar("worst", at_least=1.0)
     )
 
 
-def _trained(stage: Stage, name: str, effort: PlacementLive, n_kills: int) -> tuple[float, float, bytes]:
-    """Return rounds per second, rounds begun again per kill, and the final parameters."""
-    ended = threading.Event()
-    killer = threading.Thread(target=_kill_executors, args=(stage, effort, n_kills, ended))
+class _Trained(NamedTuple):
+    """A training that is over."""
+
+    #: Rounds per second, rounds begun again, and executors that were killed before the end.
+    rate_hz: float
+    again: int
+    n_killed: int
+    parameters: bytes
+
+
+def _trained(stage: Stage, name: str, effort: PlacementLive, n_kills: int) -> _Trained:
+    """Train while executors are killed."""
+    ended, killed = threading.Event(), list[int]()
+    killer = threading.Thread(target=_kill_executors, args=(effort, n_kills, ended, killed))
     killer.start()
     try:
         journal = stage.train([task(2, effort.rounds)], name)
@@ -178,11 +191,11 @@ def _trained(stage: Stage, name: str, effort: PlacementLive, n_kills: int) -> tu
     ends = round_ends(stream)
     asked = Counter(command.round for command in stream.of(words.RequestSlot))
     again = sum(n - 1 for n in asked.values())
-    return len(ends) / (ends[-1] - ends[0]), again / max(n_kills, 1), parameters(stage.folder / name, "a")
+    return _Trained(len(ends) / (ends[-1] - ends[0]), again, len(killed), parameters(stage.folder / name, "a"))
 
 
-def _kill_executors(stage: Stage, effort: PlacementLive, n_kills: int, ended: threading.Event) -> None:
-    """Kill executors of the cluster in turn."""
+def _kill_executors(effort: PlacementLive, n_kills: int, ended: threading.Event, killed: list[int]) -> None:
+    """Kill executors of the cluster in turn, and note their processes."""
     own = psutil.Process()
     for turn in range(n_kills):
         if ended.wait(effort.every_s):
@@ -193,6 +206,7 @@ def _kill_executors(stage: Stage, effort: PlacementLive, n_kills: int, ended: th
         )
         if executors:
             executors[turn % len(executors)].kill()
+            killed.append(executors[turn % len(executors)].pid)
 
 
 def _words(process: psutil.Process) -> list[str]:

@@ -89,6 +89,6 @@ def unreserved(
     if head.n_slots <= n_free:
         yield head
     for job in others:
-        in_time = starts_s > t and t + most_s(job) <= starts_s
+        in_time = t + most_s(job) <= starts_s
         if job.n_slots <= n_free and (in_time or job.n_slots <= n_then - head.n_slots):
             yield job

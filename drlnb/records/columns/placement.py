@@ -130,6 +130,13 @@ class SendPlacement(Command):
 
 # ------------------------------------------------------------------ events of jobs that are placed alone
 # They have a stream of their own; its slots come and go by the records of leasing.
+class SlotTaken(Event):
+    """Another placement has taken a slot; it has not failed, and may be given back."""
+
+    slot: str
+    by: str
+
+
 class JobSubmitted(Event):
     """A job waits for its slots."""
 
@@ -171,6 +178,17 @@ class GangMemberLost(Event):
     gang_version: int
     slot: str
     reason: str
+
+
+class GangSilent(Event):
+    """Members of a gang have given no sign of life for as long as their job allows."""
+
+    job: str
+    gang_version: int
+    #: Theirs, and those of them where the process does not answer either.
+    slots: tuple[str, ...]
+    stuck: tuple[str, ...]
+    silent_s: float
 
 
 class GangStopped(Event):

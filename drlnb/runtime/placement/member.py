@@ -1,7 +1,9 @@
 """Run one member of a gang in a Dask worker, and let its function know what it is part of."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from distributed import get_worker
@@ -37,6 +39,8 @@ class Part:
     call: bytes
     #: None: the job has no folder for checkpoints.
     resume: ResumePoint | None
+    #: Seconds between signs of life; None: nobody listens.
+    sign_s: float | None
 
 
 class Member:
@@ -58,9 +62,17 @@ class Member:
         self.rank, self.size, self.slot, self.attempt = part.rank, part.size, part.slot, part.attempt
         self.resume_step = 0 if part.resume is None else part.resume.step
         self._part, self._agent = part, agent
+        self._signed_s = time.monotonic()
 
     def should_stop(self) -> bool:
-        """Return whether the gang is to stop: save if you like, and return, within 30 s."""
+        """Return whether the gang is to stop: save if you like, and return, within 30 s.
+
+        To ask is a sign of life, too, for jobs with `silent_s`.
+        """
+        sign_s, now_s = self._part.sign_s, time.monotonic()
+        if sign_s is not None and now_s - self._signed_s >= sign_s:
+            self._signed_s = now_s
+            self._agent.say("member_lives", gang=self._part.gang, rank=self.rank)
         return self._agent.stops(self._part.gang)
 
     def save(self, step: int, payload: object) -> None:
@@ -82,10 +94,10 @@ class Member:
         """
         if self._part.resume is None:
             raise ConfigError("the job has no folder for checkpoints: Job(..., checkpoint=FOLDER)")
-        if not isinstance(step, int) or step < 1:
+        if not isinstance(step, Integral) or step < 1:
             raise ConfigError(f"step must be a whole number above 0, got {step!r}")
-        checkpoints.save(self._part.resume.saves_to, step, self.rank, self.size, payload)
-        self._agent.say("member_saved", gang=self._part.gang, rank=self.rank, step=step)
+        checkpoints.save(self._part.resume.saves_to, int(step), self.rank, self.size, payload)
+        self._agent.say("member_saved", gang=self._part.gang, rank=self.rank, step=int(step))
 
     def load(self) -> object:
         """Return what this member had saved at `resume_step`; None at the beginning.
@@ -111,6 +123,7 @@ def run_member(part: Part) -> tuple[str, bytes]:
             function: Callable[[Member], object]
             function, _, _ = unpack(part.call)
             result = None if agent.stops(part.gang) else function(Member(part, agent))
-            return RETURNED, pack_value(result)
+            # Of a gang that was told to stop it may be half of what it would have been.
+            return (LOST, b"") if agent.stops(part.gang) else (RETURNED, pack_value(result))
         except BaseException as error:  # noqa: BLE001 - a user's function may raise anything
             return RAISED, pack_error(error)

@@ -18,7 +18,7 @@ from pathlib import Path
 from distributed import Client, Future
 
 from drlnb.planning.machine import AnyMachine
-from drlnb.records.base import Record
+from drlnb.records.base import Event, Record
 from drlnb.records.columns import placement as words
 from drlnb.records.columns.leasing import SlotAdded, SlotFailed
 from drlnb.records.errors import ConfigError
@@ -35,16 +35,19 @@ from drlnb.runtime.protocol import SOON_S, Plain
 __all__ = ["DaskPlacer", "Packed"]
 
 _LOG = logging.getLogger("drlnb")
+#: Signs of life that a member gives in the time for which it may be silent.
+_SIGNS = 4
 #: Longest wait for the first words of the workers, and for a nanny to end a worker, in seconds.
 _UP_S, _RESTART_S = 15.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A job as it travels: pickle of its function, and its folder for checkpoints."""
+    """A job as it travels: pickle of its function, its folder for checkpoints, and how long members may be silent."""
 
     call: bytes
     checkpoint: Path | None
+    silent_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,8 @@ class _Gang:
     began_t: float
     futures: list[Future] = field(default_factory=list)
     started: set[int] = field(default_factory=set)
+    #: Rank -> when its member, which has begun, gave a sign of life last.
+    signed_t: dict[int, float] = field(default_factory=dict)
     #: Rank -> what became of the member, and its result or error.
     ended: dict[int, tuple[str, object]] = field(default_factory=dict)
     #: Step -> ranks that have saved it; the newest one that all have.
@@ -83,6 +88,10 @@ class _Gang:
     def left(self) -> list[int]:
         """Ranks that have not ended."""
         return [rank for rank in range(len(self.workers)) if rank not in self.ended]
+
+    def silent(self, since_t: float) -> list[int]:
+        """Return ranks that run and have given no sign of life since a time."""
+        return [rank for rank in self.left if self.signed_t.get(rank, since_t) < since_t]
 
 
 class DaskPlacer:
@@ -122,11 +131,12 @@ class DaskPlacer:
         self.host.on_defect = _LOG.error
         self._says: Mapping[str, Callable[..., None]] = {
             "slot_up": self._said_up,
-            "slot_taken": lambda slot, by: self._lost(slot, f"{by} has taken it"),
+            "slot_taken": self._taken,
             "drlnb_down": self._down,
             "drlnb_worker_unused": self._not_used,
             "member_started": self._started,
             "member_saved": self._saved,
+            "member_lives": self._lives,
         }
 
     # ------------------------------------------------------------------ slots
@@ -188,12 +198,20 @@ class DaskPlacer:
             _LOG.warning("worker %s is no slot: %s", node, why)
         self._unused[address] = why
 
+    def _taken(self, slot: str, by: str) -> None:
+        """Note that a worker is another placement's, until it is given back."""
+        self._gone(slot, words.SlotTaken, by=by)
+
     def _lost(self, slot: str, why: str) -> None:
-        """Note that a worker is gone, and its members with it."""
+        """Note that a worker is gone."""
+        self._gone(slot, SlotFailed, reason=why)
+
+    def _gone(self, slot: str, kind: type[Event], **about: object) -> None:
+        """Report that a slot has no worker any more, and the end of its members."""
         worker = self.workers.pop(slot, None)
         if worker is None:
             return
-        self.host.feed(SlotFailed, slot=slot, reason=why)
+        self.host.feed(kind, slot=slot, **about)
         for gang in list(self._gangs.values()):
             for rank, each in enumerate(gang.workers):
                 if each.life == worker.life:
@@ -227,25 +245,65 @@ class DaskPlacer:
                 slot=worker.slot,
                 call=job.call,
                 resume=resume,
+                sign_s=None if job.silent_s is None else job.silent_s / _SIGNS,
             )
             future = self.client.submit(
                 run_member, part, key=f"{name}/{rank}", resources={resource(worker.slot): 1}, retries=0, pure=False
             )
             gang.futures.append(future)
             self.host.spawn(self._watch(gang, rank))
+        if job.silent_s is not None:
+            self.host.spawn(self._mind(gang, job.silent_s))
 
     async def _watch(self, gang: _Gang, rank: int) -> None:
         """Wait for a member's end: a result is fetched at once, or it would be lost with its worker."""
         outcome, value = LOST, None
-        with contextlib.suppress(CancelledError):
+        try:
             for outcome, data in await self.client.gather([gang.futures[rank]], errors="skip"):
                 outcome, value = _unpacked(outcome, data)
+        except CancelledError:
+            pass
+        except AttributeError:  # the client is closed, as Dask's own code finds out; or this is a defect
+            if self.client.status == "running":
+                raise
+            return
         worker = gang.workers[rank]
         if outcome == LOST and not gang.stopping and self.workers.get(worker.slot) is worker:
             self._lost(worker.slot, "its worker died")
         self._end(gang, rank, outcome, value)
 
+    async def _mind(self, gang: _Gang, silent_s: float) -> None:
+        """Report members that give no sign of life for so long, until the gang stops."""
+        while gang.name in self._gangs and not gang.stopping:
+            await asyncio.sleep(silent_s / _SIGNS)
+            ranks = gang.silent(self.host.now - silent_s)
+            answers = await asyncio.gather(*[self._answers(gang.workers[rank]) for rank in ranks])
+            # What was on its way is heard by now: it may be this process that had stood still.
+            found = {
+                gang.workers[rank].slot: answer
+                for rank, answer in zip(ranks, answers, strict=True)
+                if rank in gang.silent(self.host.now - silent_s)
+            }
+            if found:
+                stuck = tuple(slot for slot, answer in found.items() if not answer)
+                about: Plain = {"job": gang.job, "gang_version": gang.version, "silent_s": silent_s}
+                self.host.feed(words.GangSilent, **about, slots=tuple(found), stuck=stuck)
+                return
+
+    async def _answers(self, worker: _Worker) -> bool:
+        """Return whether a worker's process answers."""
+        try:
+            asked = self.client.run(os.getpid, workers=[worker.address], on_error="ignore")
+            return bool(await asyncio.wait_for(asked, SOON_S))
+        except (OSError, TimeoutError):
+            return False
+
+    def _lives(self, gang: str, rank: int) -> None:
+        if known := self._gangs.get(gang):
+            known.signed_t[rank] = self.host.now
+
     def _started(self, gang: str, rank: int) -> None:
+        self._lives(gang, rank)
         if known := self._gangs.get(gang):
             known.started.add(rank)
             slot = known.workers[rank].slot
@@ -253,6 +311,7 @@ class DaskPlacer:
 
     def _saved(self, gang: str, rank: int, step: int) -> None:
         """Count a step in that all members have saved."""
+        self._lives(gang, rank)
         known = self._gangs.get(gang)
         if known is None:
             return

@@ -1,12 +1,14 @@
 """Place jobs on the workers of a Dask cluster, from a notebook or a script."""
 
 import asyncio
+import inspect
 import logging
 import math
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -58,6 +60,9 @@ class Job:
         Folder, shared by all workers and this process, in which members save; None: a lost slot costs all work.
     name
         Name in results and journal; empty: ``job-0``, ``job-1`` ...
+    silent_s
+        Seconds for which a member may neither ask ``member.should_stop()`` nor save; one that is silent for longer
+        hangs: its gang begins again.  None: as long as it likes, and one that hangs does so for ever.
     """
 
     fn: object
@@ -65,16 +70,19 @@ class Job:
     work_s: float = 3600.0
     checkpoint: str | Path | None = None
     name: str = ""
+    silent_s: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError of all values that are wrong."""
         problems = []
-        if not callable(self.fn):
-            problems.append(f"fn must be a function of a member, got {self.fn!r}")
-        if not isinstance(self.n_slots, int) or self.n_slots < 1:
+        if not callable(self.fn) or inspect.iscoroutinefunction(self.fn):
+            problems.append(f"fn must be a plain function of a member, got {self.fn!r}")
+        if not isinstance(self.n_slots, Integral) or self.n_slots < 1:
             problems.append(f"n_slots must be a whole number above 0, got {self.n_slots!r}")
-        if not isinstance(self.work_s, (int, float)) or not 0.0 < self.work_s < math.inf:
+        if not isinstance(self.work_s, Real) or not 0.0 < self.work_s < math.inf:
             problems.append(f"work_s must be seconds above 0, got {self.work_s!r}")
+        if self.silent_s is not None and not (isinstance(self.silent_s, Real) and 1.0 <= self.silent_s < math.inf):
+            problems.append(f"silent_s must be seconds, at least 1, or None, got {self.silent_s!r}")
         if not isinstance(self.name, str):
             problems.append(f"name must be text, got {self.name!r}")
         if problems:
@@ -117,6 +125,11 @@ class Placing:
             future.cancel()
             raise PeerError("scheduler", str(error) or "it does not answer") from None
 
+    def __repr__(self) -> str:
+        """Return how far the jobs are."""
+        n_done, n_failed = len(self.results), len(self.failures)
+        return f"<Placing: {n_done} done, {n_failed} failed, {len(self._open)} not over, {len(self.slots)} slots>"
+
     @property
     def slots(self) -> tuple[str, ...]:
         """Names of the slots whose workers are up."""
@@ -131,9 +144,9 @@ class Placing:
         ConfigError
             If its function cannot travel, its name or folder is taken, or it needs more slots than there ever were.
         """
-        return self._submit([job])[0]
+        return self._submit(_jobs(job))[0]
 
-    def _submit(self, jobs: Iterable[Job]) -> list[str]:
+    def _submit(self, jobs: list[Job]) -> list[str]:
         """Queue jobs, all or none."""
         packed: dict[str, tuple[Job, Packed]] = {}
         problems = []
@@ -142,14 +155,18 @@ class Placing:
             if name in packed or name in self._placer.jobs:
                 problems.append(f"job {name}: another one has this name")
             if job.n_slots > n:
-                problems.append(f"job {name} needs {job.n_slots} slots, the cluster has {n}")
+                problems.append(
+                    f"job {name} needs {job.n_slots} slots, the cluster has {n}: "
+                    f"client.wait_for_workers({job.n_slots}) if more are to come"
+                )
             folder = None if job.checkpoint is None else Path(job.checkpoint).resolve()
             taken = {each.checkpoint: other for other, each in self._placer.jobs.items()}
             taken |= {each.checkpoint: other for other, (_, each) in packed.items()}
             if folder is not None and folder in taken:
                 problems.append(f"job {name}: its folder {folder} is that of job {taken[folder]}")
             try:
-                packed[name] = job, Packed(pack_call(job.fn, (), {}), folder)
+                silent_s = None if job.silent_s is None else float(job.silent_s)
+                packed[name] = job, Packed(pack_call(job.fn, (), {}), folder, silent_s)
             except ConfigError as error:
                 problems.append(f"job {name}: {error}")
         if problems:
@@ -164,7 +181,7 @@ class Placing:
     async def _queue(self, packed: Mapping[str, tuple[Job, Packed]]) -> None:
         for name, (job, travels) in packed.items():
             self._placer.jobs[name] = travels
-            self._placer.host.feed(words.JobSubmitted, job=name, n_slots=job.n_slots, work_s=float(job.work_s))
+            self._placer.host.feed(words.JobSubmitted, job=name, n_slots=int(job.n_slots), work_s=float(job.work_s))
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all jobs are over; return whether they are.
@@ -184,7 +201,7 @@ class Placing:
             while self._open and (left_s := end - time.monotonic()) > 0.0:
                 self._changed.wait(min(left_s, _LOOK_S))
                 if self._client.status != "running":
-                    raise PeerError("scheduler", f"it is gone, {len(self._open)} jobs are not over")
+                    raise PeerError("scheduler", f"gone, or the client is closed: {len(self._open)} jobs are not over")
             return not self._open
 
     def _listen(self, record: Record) -> None:
@@ -219,7 +236,7 @@ class Placing:
         self._run(self._set("slot.undrain", slot), PLUGIN_S)
 
     async def _set(self, key: str, slot: str) -> None:
-        known = self._placer.known
+        slot, known = str(slot), self._placer.known  # Dask numbers the workers of a LocalCluster
         if slot not in known:
             raise ConfigError(f"slot must be one of {', '.join(known) or 'none'}, got {slot!r}{nearest(slot, known)}")
         self._placer.host.feed(SettingChanged, key=key, value=slot, task=None)
@@ -237,7 +254,7 @@ class Placing:
         ConfigError
             If a slot is unknown or has no nanny, or a number is negative.
         """
-        planned = sorted(faults)
+        planned = sorted((t_s, str(slot), down_s) for t_s, slot, down_s in faults)
         check_faults(planned, self._placer)
         self._client.loop.asyncio_loop.call_soon_threadsafe(
             lambda: self._placer.host.spawn(inject(planned, self._placer))
@@ -267,8 +284,16 @@ class Placing:
         self.stop()
 
 
+def _jobs(jobs: Iterable[Job] | Job) -> list[Job]:
+    """Return a job or several as a list; ConfigError if there is something else."""
+    some = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+    if wrong := [job for job in some if not isinstance(job, Job)]:
+        raise ConfigError(f"jobs must be Job(function, ...), got {wrong[0]!r}")
+    return some
+
+
 def place(
-    jobs: Iterable[Job],
+    jobs: Iterable[Job] | Job,
     client: Client | None = None,
     *,
     planner: str | AnyPlanner | type = "ect",
@@ -284,7 +309,7 @@ def place(
     Parameters
     ----------
     jobs
-        What to run.
+        What to run: one, or several.
     client
         A client with a loop thread of its own; None: Dask's current one.
     planner
@@ -304,11 +329,9 @@ def place(
     PeerError
         If the scheduler does not answer.
     """
-    client, planners, listed = usable(client, "place(jobs, distributed.Client(...))"), Planners(), list(jobs)
+    client, planners, listed = usable(client, "place(jobs, distributed.Client(...))"), Planners(), _jobs(jobs)
     if not isinstance(hold_s, (int, float)) or not 0.0 <= hold_s < math.inf:
         raise ConfigError(f"hold_s must be seconds, at least 0, got {hold_s!r}")
-    if wrong := [job for job in listed if not isinstance(job, Job)]:
-        raise ConfigError(f"jobs must be Job(function, ...), got {wrong[0]!r}")
     terms = Terms(locality_frac=_LOCALITY_FRAC, restart_s=_RESTART_S)
     if not any(job.checkpoint for job in listed):
         terms = replace(terms, checkpoint_s=None)

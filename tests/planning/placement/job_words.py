@@ -74,6 +74,10 @@ def fails(slot, reason="gone"):
     return lambda t: SlotFailed(t=t, slot=slot, reason=reason)
 
 
+def taken(slot):
+    return lambda t: words.SlotTaken(t=t, slot=slot, by="process 7")
+
+
 def back(slot, node="n0"):
     return lambda t: SlotAdded(t=t, slot=slot, node=node, device="cpu", executor_epoch=0)
 
@@ -94,8 +98,14 @@ def raised(job, version, slot, reason="ValueError: no"):
     return lambda t: words.GangMemberLost(t=t, job=job, gang_version=version, slot=slot, reason=reason)
 
 
-def unwanted(job):
-    return lambda t: words.JobStopped(t=t, job=job, reason="stopped by the user")
+def silent(job, version, slots, stuck=()):
+    return lambda t: words.GangSilent(
+        t=t, job=job, gang_version=version, slots=tuple(slots), stuck=tuple(stuck), silent_s=60.0
+    )
+
+
+def unwanted(job, reason="stopped by the user"):
+    return lambda t: words.JobStopped(t=t, job=job, reason=reason)
 
 
 def passed(name):

@@ -12,9 +12,11 @@ from job_words import (
     passed,
     raised,
     saved,
+    silent,
     started,
     stopped,
     submit,
+    taken,
     unwanted,
 )
 
@@ -99,6 +101,11 @@ class Laws(RuleBasedStateMachine):
         self.down.add(slot)
         self.tell(fails(slot))
 
+    @rule(slot=SLOTS)
+    def slot_is_taken(self, slot):
+        self.down.add(slot)
+        self.tell(taken(slot))
+
     @precondition(lambda self: self.down)
     @rule(data=st.data())
     def slot_is_back(self, data):
@@ -153,6 +160,13 @@ class Laws(RuleBasedStateMachine):
         version, slots, _ = self.gangs[job]
         self.doubted.add(job)
         self.tell(raised(job, version, slots[-1]))
+
+    @precondition(runs)
+    @rule(data=st.data(), is_stuck=st.booleans())
+    def member_hangs(self, data, is_stuck):
+        job = self.one(data, stops=False)
+        version, slots, _ = self.gangs[job]
+        self.tell(silent(job, version, slots, slots[:1] if is_stuck else ()))
 
     @precondition(lambda self: self.doubted)
     @rule(data=st.data())

@@ -1,7 +1,5 @@
 """Jobs on two nodes of four slots, worked by hand: who starts where, what a lost slot costs, who is out of use."""
 
-import dataclasses
-
 import pytest
 from job_words import (
     Jobs,
@@ -12,6 +10,7 @@ from job_words import (
     passed,
     raised,
     saved,
+    silent,
     started,
     stopped,
     submit,
@@ -109,10 +108,10 @@ def test_what_comes_of_an_older_gang_changes_nothing():
     jobs.at(0.0, submit("a", 2))
     jobs.at(1.0, fails("s0"))
     jobs.at(2.0, stopped("a", 1, kept_s=10.0))
-    before = dataclasses.replace(jobs.machine.state)
+    before = jobs.machine.snapshot()
     late = [finished("a", 1), stopped("a", 1, 50.0), saved("a", 1, 50.0), started("a", 1, ["s0"]), raised("a", 1, "s0")]
     assert jobs.at(3.0, *late, unwanted("nobody")) == []
-    assert (jobs.machine.state.jobs, jobs.machine.state.slots) == (before.jobs, before.slots)
+    assert jobs.machine.snapshot() | {"t": 2.0} == before
 
 
 def test_a_finish_and_a_failure_of_one_instant_are_a_finish_in_either_order():
@@ -256,6 +255,32 @@ def test_members_that_do_not_stop_lose_their_workers_and_their_slots_nothing():
     jobs.at(33.0, fails("s1", "ended"), back("s1"), stopped("a", 1))
     assert jobs.machine.state.slots["s1"].failed_t == []
     assert jobs.machine.state.count("free") == 1
+
+
+def test_a_gang_that_hangs_begins_again_and_no_slot_is_at_fault():
+    """Its members may wait for each other; they lose their workers, and the job goes on from what it had saved."""
+    jobs = Jobs(n_nodes=1, slots_per_node=4)
+    jobs.at(0.0, submit("a", 2))
+    jobs.at(1.0, started("a", 1, ["s0", "s1"]), saved("a", 1, 40.0))
+    assert jobs.at(100.0, silent("a", 1, ["s0", "s1"])) == [
+        GangBroken(job="a", gang_version=1, reason="members on s0, s1 gave no sign of life for 60 s"),
+        StopGang(job="a", gang_version=1),
+    ]
+    assert jobs.at(101.0, silent("a", 1, ["s0", "s1"]), silent("b", 1, ["s3"])) == []
+    assert jobs.at(130.0, passed("stop:a")) == [StopGang(job="a", gang_version=1, kill=True)]
+    heard = jobs.at(131.0, fails("s0"), fails("s1"), stopped("a", 1))
+    assert only(heard, StartGang) == [StartGang(job="a", gang_version=2, slots=("s2", "s3"), work_s=60.0)]
+    assert all(not slot.failed_t for slot in jobs.machine.state.slots.values())
+
+
+def test_a_process_that_hangs_is_its_slots_fault():
+    """Not that of others which wait for it: it is out of use for a while, and they serve the next gang."""
+    jobs = Jobs(n_nodes=1, slots_per_node=3)
+    jobs.at(0.0, submit("a", 2), started("a", 1, ["s0", "s1"]))
+    heard = jobs.at(100.0, silent("a", 1, ["s0", "s1"], stuck=["s1"]))
+    assert only(heard, GangBroken)[0].reason == "slot s1 failed: its member gave no sign of life for 60 s"
+    assert only(jobs.at(130.0, stopped("a", 1)), StartGang)[0].slots == ("s0", "s2")
+    assert [slot.failed_t for slot in jobs.machine.state.slots.values()] == [[], [100.0], []]
 
 
 def test_a_gang_that_is_not_complete_in_time_is_broken_and_blames_the_slots_that_miss():

@@ -70,12 +70,16 @@ def replays(placing):
     return replay(placing.journal().streams["placement"]).difference
 
 
-def kill(placing, slot):
-    """Kill the worker of a slot, one of the test's own."""
+def pid_of(placing, slot):
+    """Return the process of a slot, one of the test's own."""
     worker = placing._placer.workers[slot]
-    pid = placing._client.run(os.getpid, workers=[worker.address])[worker.address]
+    return placing._client.run(os.getpid, workers=[worker.address])[worker.address]
+
+
+def kill(placing, slot):
+    """Kill the worker of a slot."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid_of(placing, slot), signal.SIGKILL)
 
 
 # ---------------------------------------------------------------------- clusters

@@ -1,5 +1,6 @@
 """Where a gang goes on: the newest step that all members of one gang have saved; what jobs may not be."""
 
+import numpy as np
 import pytest
 
 from drlnb import placement
@@ -75,11 +76,25 @@ def test_a_job_says_all_that_is_wrong_with_it():
     with pytest.raises(ConfigError) as caught:
         placement.Job(3, n_slots=0, work_s=float("inf"), name=7)
     assert caught.value.problems == (
-        "fn must be a function of a member, got 3",
+        "fn must be a plain function of a member, got 3",
         "n_slots must be a whole number above 0, got 0",
         "work_s must be seconds above 0, got inf",
         "name must be text, got 7",
     )
+
+
+async def coroutine(m):
+    return m
+
+
+def test_a_job_takes_numpys_numbers_and_no_coroutine():
+    """Its members would return what nobody awaits."""
+    job = placement.Job(print, np.int64(2), np.float32(3.0), silent_s=np.float64(60.0))
+    assert (job.n_slots, job.work_s, job.silent_s) == (2, 3.0, 60.0)
+    with pytest.raises(ConfigError, match="fn must be a plain function of a member, got <function coroutine"):
+        placement.Job(coroutine)
+    with pytest.raises(ConfigError, match="silent_s must be seconds, at least 1, or None, got 0"):
+        placement.Job(print, silent_s=0)
 
 
 def test_the_door_has_the_names_that_it_promises():

@@ -11,7 +11,7 @@ import pytest
 from drlnb import placement
 from drlnb.placement import Job, Pick
 from drlnb.records.columns.leasing import SlotFailed
-from drlnb.records.columns.placement import GangPlanned, JobFailed, JobStarted, StartGang
+from drlnb.records.columns.placement import GangPlanned, JobFailed, JobStarted, SlotTaken, StartGang
 from drlnb.records.errors import ConfigError
 from tests.runtime.live import wait_until
 from tests.runtime.placement.conftest import N_WORKERS, heard, records, replays, until_stopped, where
@@ -138,13 +138,17 @@ def test_another_placement_takes_idle_workers_over_and_leaves_busy_ones(placing,
     """So a cell of a notebook can be run again, and nobody's job is disturbed."""
     first = placing(Job(where))
     assert first.wait(30.0)
-    second = placing(Job(until_stopped, 1))
+    second = placing(Job(until_stopped, 1), hold_s=30.0)
     heard(second, JobStarted)
     busy = heard(second, StartGang)[0].slots[0]
     with placement.place([], client) as third:
         assert len(third.slots) == N_WORKERS - 1
         assert busy not in third.slots
-    heard(second, SlotFailed, n=N_WORKERS - 1)
+        heard(second, SlotTaken, n=N_WORKERS - 1)
+    # It gives them back, and they have not failed: the next gang has them all at once.
+    second.submit(Job(where, N_WORKERS - 1, name="wide"))
+    wait_until(lambda: "wide" in second.results, "the wide job", 10.0)
+    assert not records(second, SlotFailed)
 
 
 def test_the_example_of_the_page_prints_what_it_says(tmp_path):

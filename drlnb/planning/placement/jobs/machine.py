@@ -20,12 +20,14 @@ from drlnb.records.columns.placement import (
     CheckpointSaved,
     GangBroken,
     GangMemberLost,
+    GangSilent,
     GangStopped,
     JobFinished,
     JobStarted,
     JobStopped,
     JobSubmitted,
     SlotMasked,
+    SlotTaken,
     StopGang,
 )
 from drlnb.records.common import DeadlinePassed, SetDeadline, SettingChanged
@@ -119,19 +121,37 @@ def _slot_failed(state: Placing, event: SlotFailed, out: Out) -> None:
     slot = _slot(state, event.slot)
     if slot.up:
         _fail(state, event.slot, event.reason, out)
-        slot.up = False
-        slot.up_s += state.t - slot.added_t
-        state.wake(out)
+        _gone(state, slot, out)
+
+
+def _slot_taken(state: Placing, event: SlotTaken, out: Out) -> None:
+    """Note that a slot is another placement's: that is no failure."""
+    slot = _slot(state, event.slot)
+    if slot.up:
+        _break(state, slot, f"{event.by} has taken slot {event.slot}")
+        _gone(state, slot, out)
+
+
+def _gone(state: Placing, slot: Slot, out: Out) -> None:
+    slot.up = False
+    slot.up_s += state.t - slot.added_t
+    state.wake(out)
+
+
+def _break(state: Placing, slot: Slot, reason: str) -> Job | None:
+    """Note that the gang of a slot, if it has one, has lost it; return its job."""
+    job = state.jobs.get(slot.job)
+    if job is not None:
+        job.broken, job.lost = job.broken or reason, True
+    return job
 
 
 def _fail(state: Placing, name: str, reason: str, out: Out) -> None:
     """Count a failure of a slot, unless its process was ended on purpose."""
     slot = state.slots[name]
-    job = state.jobs.get(slot.job)
-    if job is not None:
-        job.broken, job.lost = job.broken or f"slot {name} failed: {reason}", True
-        if job.killed:
-            return
+    job = _break(state, slot, f"slot {name} failed: {reason}")
+    if job is not None and job.killed:
+        return
     slot.failed_t = [*slot.failed_t, state.t]
     if state.hold_s:
         slot.held = True
@@ -207,6 +227,20 @@ def _member_lost(state: Placing, event: GangMemberLost, out: Out) -> None:
     if job is not None and not job.broken:
         job.raised = job.broken = event.reason
         out.append(SetDeadline(name=f"{BLAME}:{event.job}", after_s=_BLAME_S))
+        state.wake(out)
+
+
+def _silent(state: Placing, event: GangSilent, out: Out) -> None:
+    """Break a gang of which members hang; the slots of those are at fault whose processes do, too.
+
+    Else it may be the job's own doing: its members wait for each other, or for something that never comes.
+    """
+    job = _of_gang(state, event.job, event.gang_version)
+    if job is not None and not job.broken:
+        why = f"gave no sign of life for {event.silent_s:g} s"
+        for slot in event.stuck:
+            _fail(state, slot, f"its member {why}", out)
+        job.broken = job.broken or f"members on {', '.join(event.slots)} {why}"
         state.wake(out)
 
 
@@ -304,12 +338,14 @@ def _break_gangs(state: Placing, out: Out) -> bool:
 RULES: Rules[Placing] = {
     SlotAdded: _slot_added,
     SlotFailed: _slot_failed,
+    SlotTaken: _slot_taken,
     SettingChanged: _setting_changed,
     JobSubmitted: _submitted,
     JobStopped: _stopped_by_user,
     JobStarted: _started,
     CheckpointSaved: _saved,
     GangMemberLost: _member_lost,
+    GangSilent: _silent,
     GangStopped: _gang_stopped,
     JobFinished: _finished,
     DeadlinePassed: _deadline_passed,
