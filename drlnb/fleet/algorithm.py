@@ -16,6 +16,7 @@ from drlnb.fleet.learning import (
     callbacks_of,
     device_of,
     event_files,
+    holds,
     launch,
     learn_here,
     learn_on_fleet,
@@ -62,6 +63,7 @@ class Algorithm(Trainable):
     def __init__(self, *args: object, **kwargs: object) -> None:
         given = _own(self, args, kwargs)
         self.fleet = given.pop("fleet", None)
+        holds(self, given["env"])
         super().__init__(described(self.ALGO, given))
 
     # ------------------------------------------------------------------ learn
@@ -177,11 +179,17 @@ class Algorithm(Trainable):
         ValueError
             If it has other spaces; both are named.
         ConfigError
-            If this model is being trained.
+            If there are another number of them, or this model is being trained.
         """
         del force_reset
         resting(self)
+        n, kind = getattr(env, "num_envs", self.n_envs), type(self).__name__
+        if n != self.n_envs:
+            raise ConfigError(
+                f"{n} environments are given, this {kind} has {self.n_envs}: set model.n_envs = {n} first"
+            )
         self.spec = moved(self.spec, env)
+        holds(self, env)
         if self.trained is not None:
             self.trained = replace(self.trained, envs=None)
 
@@ -318,9 +326,12 @@ class Algorithm(Trainable):
         model = cls.__new__(cls)
         Model.__init__(model, spec, trained)
         model.fleet = fleet
+        changed = {**by_name("custom_objects", custom_objects), **changed}
         if env is not None:
             model.spec = moved(spec, env)
-        changed = {**by_name("custom_objects", custom_objects), **changed}
+            holds(model, env)
+            if (n := getattr(env, "num_envs", spec.n_envs)) != spec.n_envs:
+                changed.setdefault("n_envs", n)
         if changed:
             _alter(model, _own(model, None, changed), str(path))
         model.device = device

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.local_session import LocalSession
@@ -18,6 +19,7 @@ from drlnb.fleet.policies.files import newest
 from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.policies.tensors import republished
 from drlnb.fleet.policies.vec_env import VecEnv
+from drlnb.fleet.tasks.arguments import as_it_stands
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
@@ -38,6 +40,7 @@ __all__ = [
     "callbacks_of",
     "device_of",
     "event_files",
+    "holds",
     "launch",
     "learn_here",
     "learn_on_fleet",
@@ -45,6 +48,10 @@ __all__ = [
     "take_over",
     "trains_here",
 ]
+
+
+#: Model -> what its script has given it as environment, and may change; no part of the model, which can be copied.
+_GIVEN: "WeakKeyDictionary[Trainable, object]" = WeakKeyDictionary()
 
 
 class Trainable(Model):
@@ -242,6 +249,20 @@ def resting(model: Trainable) -> None:
         raise ConfigError("this model is being trained: a callback cannot change that")
 
 
+def holds(model: Trainable, env: object) -> None:
+    """Note what a script has given a model as environment: what is set on it counts in the next budget."""
+    _GIVEN[model] = env
+
+
+def _look_again(model: Trainable) -> None:
+    """Take what the script has set on its environment since; episodes begin anew where that is something."""
+    spec = as_it_stands(model.spec, _GIVEN[model]) if model in _GIVEN else model.spec
+    if spec != model.spec:
+        model.spec = spec
+        if model.trained is not None:
+            model.trained = replace(model.trained, envs=None)
+
+
 def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
     model.spec = spec
     if start is not None:
@@ -252,6 +273,7 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
     """Return the task with its budget, and where it goes on from; None: from the beginning."""
     total = COUNT.read("total_timesteps", total)
     resting(model)
+    _look_again(model)
     trained = model.trained
     if trained is None or trained.n_rounds == 0:
         return replace(model.spec, total_timesteps=total), None

@@ -16,8 +16,9 @@ from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.files import check_layout, describe_layout
 from drlnb.rl.envs.wrappers import read_wrappers
+from drlnb.rl.pickled import is_kept
 
-__all__ = ["altered", "bound", "described", "moved", "signature"]
+__all__ = ["altered", "as_it_stands", "bound", "described", "moved", "signature"]
 
 _KEYWORD, _EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -184,6 +185,22 @@ def moved(spec: RlWork, env: object) -> RlWork:
         if dict(space) != dict(wanted or {}):
             raise ValueError(f"{name} has the {field.replace('_', ' ')} {space}, the model was trained on {wanted}")
     return other
+
+
+def as_it_stands(spec: RlWork, env: object) -> RlWork:
+    """Return the task with what the caller has set by now on the environment, or the several, that it was given."""
+    held = getattr(env, "envs", None) or [env]
+    if isinstance(env, type) or is_kept(spec.env_factory) or not all(hasattr(each, "unwrapped") for each in held):
+        return spec  # an id or a function; or itself, in this process; or several in processes of their own
+    from drlnb.rl.envs.given import taken_apart
+
+    taken = taken_apart(env)
+    try:
+        factory = source_of(taken.make or taken.name)[1]
+    except EnvError:
+        say(f"{taken.name} cannot be copied any more, so it trains as it was when the model was given it")
+        return spec
+    return replace(spec, env_factory=factory, env_kwargs=taken.kwargs)
 
 
 class _Source(NamedTuple):
