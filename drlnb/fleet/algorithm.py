@@ -179,15 +179,10 @@ class Algorithm(Trainable):
         ValueError
             If it has other spaces; both are named.
         ConfigError
-            If there are another number of them, or this model is being trained.
+            If this model is being trained.
         """
         del force_reset
         resting(self)
-        n, kind = getattr(env, "num_envs", self.n_envs), type(self).__name__
-        if n != self.n_envs:
-            raise ConfigError(
-                f"{n} environments are given, this {kind} has {self.n_envs}: set model.n_envs = {n} first"
-            )
         self.spec = moved(self.spec, env)
         holds(self, env)
         if self.trained is not None:
@@ -326,12 +321,10 @@ class Algorithm(Trainable):
         model = cls.__new__(cls)
         Model.__init__(model, spec, trained)
         model.fleet = fleet
-        changed = {**by_name("custom_objects", custom_objects), **changed}
         if env is not None:
             model.spec = moved(spec, env)
             holds(model, env)
-            if (n := getattr(env, "num_envs", spec.n_envs)) != spec.n_envs:
-                changed.setdefault("n_envs", n)
+        changed = {**by_name("custom_objects", custom_objects), **changed}
         if changed:
             _alter(model, _own(model, None, changed), str(path))
         model.device = device

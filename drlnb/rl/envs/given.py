@@ -81,7 +81,8 @@ def _one(env: object, at: int, fresh: dict[str, _Fresh]) -> Taken:
             f"got {env!r}"
         )
     spec, bare, layers = env.spec, env.unwrapped.spec, _layers(env)
-    if spec is None or bare is None or not all(_file(layer) or "_saved_kwargs" in vars(layer) for layer in layers):
+    known = spec is not None and bare is not None and bare.id in gymnasium.registry
+    if not known or not all(_file(layer) or "_saved_kwargs" in vars(layer) for layer in layers):
         return _own(env, at)
     taken = _registered(replace(bare, kwargs=spec.kwargs), [_layer(each, at) for each in layers])
     alike = repr(_key(taken))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import drlnb
-from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.errors import EnvError
 from drlnb.rl.envs.make import make_env, training_env
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
@@ -145,19 +145,6 @@ def test_what_is_set_on_copies_is_told(capsys):
     )
     assert capsys.readouterr().err == f"drlnb: {line}\n"
     assert env.get_attr("level") == [5]
-
-
-# -------------------------------------------------------------------- how many
-def test_another_number_of_environments_is_told_or_taken(tmp_path):
-    """`set_env` keeps the model's number and says so; a model that is loaded takes the given one."""
-    four = SimpleNamespace(num_envs=4, envs=[Levels(1) for _ in range(4)], step=None, reset=None)
-    model = ppo(Levels(1)).learn(16, local=True)
-    with pytest.raises(ConfigError, match=r"4 environments are given, this PPO has 1: set model.n_envs = 4 first"):
-        model.set_env(four)
-    path = model.save(tmp_path / "m")
-    loaded = drlnb.PPO.load(path, env=four, trust=True)
-    assert loaded.n_envs == 4
-    assert loaded.learn(64, local=True).num_timesteps == 64
 
 
 # -------------------------------------------------------------------- Monitor
