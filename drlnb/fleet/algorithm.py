@@ -25,13 +25,14 @@ from drlnb.fleet.learning import (
     trains_here,
 )
 from drlnb.fleet.listening import start_listening
-from drlnb.fleet.plain import Plain, Row, by_name
+from drlnb.fleet.plain import COUNT, Plain, Row, by_name
 from drlnb.fleet.policies.files import load_model, saved_versions
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_statistics, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.settings import count
 from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
 from drlnb.runtime.files.versions import versions
@@ -71,7 +72,7 @@ class Algorithm(Trainable):
         self,
         total_timesteps: int,
         callback: object = None,
-        log_interval: int = 1,
+        log_interval: int | None = 1,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
@@ -89,7 +90,7 @@ class Algorithm(Trainable):
         callback
             See :mod:`drlnb.fleet.callbacks.base`: one, a function of ``(locals, globals)``, or a list of them.
         log_interval
-            Rounds between two lines of progress (with ``verbose=1`` or `progress_bar`).
+            Rounds between two tables of ``verbose=1``; None: no tables.
         tb_log_name
             Name of the folders below `tensorboard_log`; None: the algorithm's.
         reset_num_timesteps
@@ -113,6 +114,7 @@ class Algorithm(Trainable):
         TrainingFailed
             If training failed; the model then holds its newest checkpoint.
         """
+        total_timesteps = COUNT.read("total_timesteps", total_timesteps)
         log = event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = callbacks_of(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
@@ -127,7 +129,7 @@ class Algorithm(Trainable):
         self,
         total_timesteps: int,
         callback: object = None,
-        log_interval: int = 1,
+        log_interval: int | None = 1,
         *,
         out: str | Path | None = None,
         on_existing: str = "error",
@@ -258,8 +260,15 @@ class Algorithm(Trainable):
         AttributeError, ConfigError, LayoutMismatch
             If there is no such setting, it cannot change (now), or its value is wrong or means another network.
         """
+        if name == "policy" and hasattr(value, "state_dict"):
+            raise AttributeError(
+                f"policy of a {type(self).__name__} is a copy: set_parameters(...) changes the model, and "
+                "policy_kwargs or a policy function its network"
+            )
         if "spec" in self.__dict__ and name in {*self.spec.hyperparameters, *_COUNTS}:
             _set(self, name, value)
+        elif name == "verbose":
+            object.__setattr__(self, name, count(0).read(name, int(value) if isinstance(value, bool) else value))
         elif name == "device":
             object.__setattr__(self, name, device_of(value))
         else:
@@ -274,6 +283,7 @@ class Algorithm(Trainable):
         device: str = "auto",
         custom_objects: Plain | None = None,
         print_system_info: bool = False,
+        force_reset: bool = True,
         *,
         fleet: Fleet | None = None,
         trust: bool = False,
@@ -293,6 +303,8 @@ class Algorithm(Trainable):
             Settings that shall differ from the saved ones, as `changed`.
         print_system_info
             Write the versions that it was saved with, and those of this process.
+        force_reset
+            Without effect: a loaded model begins new episodes in any case.
         fleet
             Where to train on; None: as for a new model.
         trust
@@ -311,6 +323,7 @@ class Algorithm(Trainable):
         ConfigError
             If a changed setting is unknown or wrong.
         """
+        del force_reset
         if print_system_info:
             for where, known in (("saved with", saved_versions(path)), ("this process has", versions())):
                 say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
@@ -335,7 +348,7 @@ class Algorithm(Trainable):
 def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
     """Keep what belongs to the model of a constructor's arguments; return the others, which are its task's."""
     given = bound(type(model).__name__, model.ALGO, model.__signature__, args, kwargs)
-    model.verbose = int(given.pop("verbose", 0))
+    model.verbose = given.pop("verbose", 0)
     model.tensorboard_log = given.pop("tensorboard_log", None)
     model.device = given.pop("device", "auto")
     model.several = given.get("n_collectors", 1) not in {None, 1}

@@ -296,13 +296,19 @@ def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool
 
 
 def callbacks_of(
-    model: Trainable, callback: object, log_interval: int, log: TensorBoardLog | None, *, progress_bar: bool = False
+    model: Trainable,
+    callback: object,
+    log_interval: int | None,
+    log: TensorBoardLog | None,
+    *,
+    progress_bar: bool = False,
 ) -> CallbackList:
     """Return the user's callbacks, and behind them those that write and show what they have recorded."""
     own: list[BaseCallback] = [] if log is None else [log]
-    COUNT.read("log_interval", log_interval)
+    if log_interval is not None:
+        COUNT.read("log_interval", log_interval)
     if progress_bar:
         own.append(ProgressLine())
-    if model.verbose:
+    if model.verbose and log_interval is not None:
         own.append(ProgressTable(log_interval))
     return CallbackList(own if callback is None else [as_callback(callback), *own])

@@ -32,7 +32,7 @@ __all__ = ["KINDS", "Model", "load_model"]
 
 #: What users may want to assign -> what does it instead.
 _WAYS = {
-    "env": "{name}.load(path, env=...) goes on elsewhere",
+    "env": "set_env(env) goes on elsewhere",
     "num_timesteps": "steps are counted, learn(reset_num_timesteps=...) says from where",
     "logger": "scalars go to tensorboard_log, or to a run's track(...)",
     "settings": "assign them one by one, as model.gamma = .5",
@@ -49,13 +49,35 @@ _READ = {
     "optimizer": "run checkpoints hold its state",
     "set_logger": "tensorboard_log writes event files, and a callback's logger.record adds to them",
     "get_vec_env": "get_env() steps copies of the environment",
+    "env": "env = get_env() gives copies of its environments, to be stepped by hand",
+    "use_sde": "it is a setting of PPO",
+    "sde_sample_freq": "it is a setting of PPO",
+    "train": "learn(...) makes gradient steps, round by round",
+    "collect_rollouts": "learn(...) collects, round by round",
+    "ep_success_buffer": "rollout/success_rate is among the metrics of a round",
+    "policy_class": "settings['policy'] has its name",
+    "action_noise": "exploration is the algorithm's own",
+    "start_time": "time/time_elapsed is among the metrics of a round",
+    "exploration_schedule": "exploration_initial_eps, exploration_final_eps and exploration_fraction say how it falls",
+    "_last_obs": "a callback sees self.locals['new_obs'] of each step, with local=True",
+    "_n_updates": "train/n_updates is among the metrics of a round",
+    "_total_timesteps": "spec.total_timesteps has it",
+    "_current_progress_remaining": "it is 1 - num_timesteps / spec.total_timesteps",
+    "_vec_normalize_env": "the model holds its statistics itself, with normalize=True",
+}
+
+
+#: Length of what an environment returns -> what that is, and how its observation is had.
+_ANSWERS = {
+    2: "reset() returns: say obs, info = env.reset()",
+    5: "step() returns: say obs, reward, terminated, truncated, info = env.step(action)",
 }
 
 
 def _refusal(model: "Model", name: str) -> str:
     """Return why an attribute cannot be assigned, and what does it instead."""
     kind, spec = type(model).__name__, model.spec
-    way = _WAYS.get(name) or settings_class(spec.algo).UNSUPPORTED.get(name, "")
+    way = _WAYS.get(name) or _READ.get(name) or settings_class(spec.algo).UNSUPPORTED.get(name, "")
     if name in spec.hyperparameters:
         way = f"run.set('rl.{name}', value) changes what can change while the task trains"
     if way or hasattr(type(model), name):
@@ -109,7 +131,7 @@ class Model:
         """Return a setting."""
         if "trained" in self.__dict__ and name in self.spec.hyperparameters:
             return self.settings[name]
-        way = _READ.get(name)
+        way = _READ.get(name) or ("spec" in self.__dict__ and settings_class(self.spec.algo).UNSUPPORTED.get(name))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{(way and f': {way}') or ''}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -187,8 +209,8 @@ class Model:
             If an observation has another shape than the task's, or the masks are wrong or not this policy's.
         """
         del state, episode_start
-        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
-            raise ValueError("predict takes an observation, got what reset() returns: say obs, info = env.reset()")
+        if isinstance(observation, tuple) and len(observation) in _ANSWERS and isinstance(observation[-1], dict):
+            raise ValueError(f"predict takes an observation, got what {_ANSWERS[len(observation)]}")
         published = self.parameters
         if self._actor is None:
             self._actor = make_actor(self.spec)
