@@ -15,8 +15,9 @@ from gymnasium.wrappers import TimeLimit
 from drlnb.records.base import Facts, Row
 from drlnb.records.errors import EnvError
 from drlnb.rl.envs.monitor_files import MonitorFile
+from drlnb.rl.pickled import display_name, pack
 
-__all__ = ["Taken", "kept", "taken_apart"]
+__all__ = ["Taken", "kept", "sourced", "taken_apart"]
 
 #: Wrappers that have no part in training: they look on, or do what collectors do themselves.
 _LOOK_ON = {"PassiveEnvChecker", "OrderEnforcing", "RecordEpisodeStatistics", "Monitor", "Autoreset", "HumanRendering"}
@@ -89,6 +90,30 @@ def _one(env: object, at: int, fresh: dict[str, _Fresh]) -> Taken:
     if alike not in fresh:
         fresh[alike] = _fresh(taken)
     return _as_it_stands(env, taken, *fresh[alike])
+
+
+def sourced(env: object) -> Facts:
+    """Return where environments like a given one come from, as a task's fields say it.
+
+    Parameters
+    ----------
+    env
+        An id, a class, a function, or what :func:`taken_apart` takes.
+
+    Raises
+    ------
+    EnvError
+        As :func:`taken_apart`, or if it cannot be copied.
+    """
+    if isinstance(env, str):
+        return {"env": env, "env_factory": None, "env_kwargs": {}}
+    made = hasattr(env, "step") and not isinstance(env, type)
+    taken = Taken(name=display_name(env), make=env) if callable(env) and not made else taken_apart(env)
+    try:
+        factory = None if taken.make is None else pack(taken.make)
+    except ValueError as error:
+        raise EnvError(f"{error}: pass its class, or a function") from error
+    return {"env": taken.name, "env_factory": factory, "env_kwargs": taken.kwargs}
 
 
 def kept(env: object) -> Callable[..., gymnasium.Env]:
