@@ -1,7 +1,7 @@
 """Read off environments that the caller has made how to make others: arguments, wrappers, what was set, copies."""
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -302,7 +302,7 @@ def _around(made: gymnasium.Env, layers: Sequence[_Layer], index: int) -> gymnas
     return made
 
 
-def _changed(taken: Taken, changed: Sequence[Facts], index: int, **kwargs: object) -> gymnasium.Env:
+def _changed(taken: Taken, changed: Sequence[Mapping[str, object]], index: int, **kwargs: object) -> gymnasium.Env:
     """Make an environment, and set on it and its wrappers what the caller has set."""
     made = _make(taken, index, **kwargs)
     for layer, values in zip(_chain(made), changed, strict=True):

@@ -4,7 +4,6 @@ import csv
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 
@@ -36,12 +35,13 @@ class MonitorFile(gymnasium.Wrapper):
         self._path, self._keywords, self._started = Path(path), tuple(info_keywords), started
         self._return, self._length = 0.0, 0
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **kwargs: object) -> tuple[object, dict[str, object]]:
         """Begin an episode."""
         self._return, self._length = 0.0, 0
-        return self.env.reset(**kwargs)
+        answer: tuple[object, dict[str, object]] = self.env.reset(**kwargs)
+        return answer
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, object, bool, bool, dict[str, object]]:
         """Count a step; at an episode's end write its return, length and time."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._return += scalar(reward)
