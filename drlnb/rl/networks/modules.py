@@ -234,7 +234,7 @@ def _own(packed: Mapping[str, str], setting: str) -> Any:  # a user's class or f
         raise ConfigError(f"{setting} {packed.get('name')} {error}") from error
 
 
-def _made(packed: Mapping[str, str], setting: str, *args: object, **kwargs: object) -> Any:  # what theirs makes
+def _made(packed: Mapping[str, str], setting: str, *args: object, **kwargs: object) -> object:
     """Call a user's class or function; ConfigError with what it raised."""
     make = _own(packed, setting)
     try:
