@@ -5,6 +5,7 @@ Event files of `tensorboard_log` lie as Stable-Baselines3 lays them out, one fol
 writes, in a thread of its own, fed by the rows that callbacks get.
 """
 
+import glob
 import re
 import sys
 from collections.abc import Mapping
@@ -153,7 +154,9 @@ def budget_folder(folder: str | Path, name: str, *, anew: bool) -> Path:
     anew
         The next free number, else the newest that is there.
     """
-    taken = [re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in Path(folder).glob(f"{name}_*")]
+    taken = [
+        re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in Path(folder).glob(f"{glob.escape(name)}_*")
+    ]
     newest = max((int(match[1]) for match in taken if match), default=0)
     return Path(folder) / f"{name}_{newest + 1 if anew or not newest else newest}"
 
