@@ -46,7 +46,6 @@ _WAYS = {
 _READ = {
     "q_net": "it is a DQN's; policy.outputs is the network of any model",
     "q_net_target": "a saved model's optimizer.safetensors holds its tensors; set_parameters sets it with the network",
-    "env": "get_env() has its environments",
     "dump_logs": "a round's end writes its scalars, learn(log_interval=...) prints them",
     "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
     "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",

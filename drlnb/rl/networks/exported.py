@@ -26,6 +26,9 @@ _WAYS = {
     "save": "model.save(path), or torch.save(policy, path)",
     "net_arch": "model.settings['policy_kwargs']",
     "optimizer": "run checkpoints hold its state",
+    "evaluate_actions": "outputs(obs) gives logits, means or action values",
+    "get_distribution": "outputs(obs) gives logits, means or action values",
+    "predict_values": "get_parameters() has the value's tensors, under vf and value",
     "is_vectorized_observation": "model.predict(...) takes one observation or a batch",
 }
 

@@ -143,9 +143,8 @@ def test_an_evaluation_sees_what_the_statistics_of_training_show():
     """The parameters that it plays with hold them: it equals an evaluation of the model after its training, bitwise."""
     callback = EvalCallback(n_eval_episodes=3, eval_freq=32, verbose=0)
     model = ppo(normalize=True).learn(32, callback=callback, local=True)
-    assert callback.evaluations[0].episodes == tuple(
-        zip(*(lambda played: (played.returns, played.lengths))(drlnb.rl.evaluate(model, n_episodes=3)), strict=True)
-    )
+    played = drlnb.rl.evaluate(model, n_episodes=3)
+    assert callback.evaluations[0].episodes == tuple(zip(played.returns, played.lengths, strict=True))
 
 
 # -------------------------------------------------------------------- what is saved on the way
