@@ -26,7 +26,7 @@ from drlnb.fleet.learning import (
 )
 from drlnb.fleet.listening import start_listening
 from drlnb.fleet.plain import COUNT, Plain, Row, by_name
-from drlnb.fleet.policies.files import load_model, saved_versions
+from drlnb.fleet.policies.files import File, load_model, saved_versions
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_statistics, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
@@ -181,11 +181,16 @@ class Algorithm(Trainable):
         ValueError
             If it has other spaces; both are named.
         ConfigError
-            If this model is being trained.
+            If they are several of another number than the model's `n_envs`, or this model is being trained.
         """
         del force_reset
         resting(self)
-        self.spec = moved(self.spec, env)
+        spec, n_given = moved(self.spec, env)
+        if n_given not in {None, self.n_envs}:
+            raise ConfigError(
+                f"set_env got {n_given} environments for a model of {self.n_envs}: model.n_envs = {n_given} comes first"
+            )
+        self.spec = spec
         holds(self, env)
         if self.trained is not None:
             self.trained = replace(self.trained, envs=None)
@@ -278,7 +283,7 @@ class Algorithm(Trainable):
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: File,
         env: object = None,
         device: str = "auto",
         custom_objects: Plain | None = None,
@@ -294,9 +299,9 @@ class Algorithm(Trainable):
         Parameters
         ----------
         path
-            Zip file (its ``.zip`` may be left out) or folder.
+            Zip file (its ``.zip`` may be left out, or it may be open) or folder.
         env
-            Environment to go on with, with the same spaces; None: the saved one.
+            Environment to go on with, with the same spaces; None: the saved one.  Several say `n_envs`, too.
         device
             As of the constructor.
         custom_objects
@@ -335,7 +340,8 @@ class Algorithm(Trainable):
         Model.__init__(model, spec, trained)
         model.fleet = fleet
         if env is not None:
-            model.spec = moved(spec, env)
+            model.spec, n_given = moved(spec, env)
+            changed = {**({"n_envs": n_given} if n_given else {}), **changed}
             holds(model, env)
         changed = {**by_name("custom_objects", custom_objects), **changed}
         if changed:

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,8 +69,6 @@ class Trainable(Model):
     #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
-    #: Environment steps at the step that a callback is told of; None: none is.
-    _now: int | None = None
 
     def _state(self) -> Trained:
         take_over(self)
@@ -86,18 +83,9 @@ class Trainable(Model):
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
         take_over(self)
-        if self._now is not None:
-            return self._now
-        return super().num_timesteps if self._live is None else self._live.n_timesteps
-
-    @contextlib.contextmanager
-    def counted_as(self, n_timesteps: int) -> Iterator[None]:
-        """Say in :attr:`num_timesteps` where the step is that a callback is told of."""
-        self._now = n_timesteps
-        try:
-            yield
-        finally:
-            self._now = None
+        if self._live is None or self._now is not None:
+            return super().num_timesteps
+        return self._live.n_timesteps
 
     @property
     def ep_info_buffer(self) -> list[dict[str, float]]:

@@ -9,8 +9,9 @@ from drlnb.fleet.callbacks.base import BaseCallback, ConvertCallback, as_callbac
 from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.callbacks.foreign import Foreign
 from drlnb.fleet.faces import say
-from drlnb.fleet.policies.files import load_model, save_model
+from drlnb.fleet.policies.files import load_model
 from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.tensors import save_with_ring
 from drlnb.fleet.training import Training
 from drlnb.fleet.trainings import STOP_S
 from drlnb.fleet.watch import known_rl
@@ -46,10 +47,10 @@ class RunSession:
             self._asked = self._round
             self.run.checkpoint(self.task)
 
-    def save(self, version: int, path: str | Path) -> bool:
+    def save(self, version: int, path: str | Path, ring: Path | None = None) -> bool:
         """Save the parameters of a version, if a checkpoint of them is on disk."""
         with contextlib.suppress(CheckpointError):
-            save_model(path, *load_model(self._folder / str(version - 1), trust=True))
+            save_with_ring(path, *load_model(self._folder / str(version - 1), trust=True), ring)
             return True
         return False
 

@@ -208,11 +208,18 @@ def hear_step(callback: BaseCallback, n_timesteps: int, told: Mapping[str, objec
         What the environments answered, by Stable-Baselines3's names.
     """
     callback._heard = True
+    _tell(callback, told)
     if callback.TRANSPARENT:
         return _all(hear_step(child, n_timesteps, told) for child in callback.children)
     _count(callback, callback.n_calls + 1, n_timesteps)
-    callback.locals.update(told)
     return not (wants_steps(callback) and stops(callback._on_step()))
+
+
+def _tell(callback: BaseCallback, told: Mapping[str, object]) -> None:
+    """Put what a step says into the locals of a callback and of all that belong to it."""
+    callback.locals.update(told)
+    for child in callback.children:
+        _tell(child, told)
 
 
 def _update(callback: BaseCallback, metrics: Metrics) -> None:
@@ -242,8 +249,9 @@ def _steps(callback: BaseCallback) -> bool:
     go_on = True
     for counters in callback._counted:
         _count(callback, *counters)
-        if stops(callback._on_step()):
-            go_on = False
+        with callback.model.counted_as(callback.num_timesteps):
+            go_on = not stops(callback._on_step())
+        if not go_on:
             break
     _count(callback, *callback._counted[-1])
     return go_on
@@ -297,6 +305,10 @@ class CallbackList(BaseCallback):
         """Call each one."""
         self._heard = False
         return _all(callback.on_round_end(metrics) for callback in self.children)
+
+    def _on_training_start(self) -> None:
+        for callback in self.children:
+            callback._on_training_start()
 
     def on_step(self) -> bool:
         """Call each one's ``_on_step``."""
@@ -366,6 +378,10 @@ class EventCallback(BaseCallback):
         super().__init__(verbose)
         self.callback = None if callback is None else as_callback(callback)
         self.children = () if self.callback is None else (self.callback,)
+
+    def _on_training_start(self) -> None:
+        for callback in self.children:
+            callback._on_training_start()
 
     def _on_event(self) -> bool:
         return self.callback is None or self.callback.on_step()

@@ -63,7 +63,7 @@ class CheckpointCallback(BaseCallback):
     name_prefix
         Beginning of the files' names.
     save_replay_buffer
-        Must be False: the ring is in the run's checkpoints.
+        Save a DQN's replay ring, too, as ``SAVE_PATH/NAME_PREFIX_replay_buffer_<steps>_steps.safetensors``.
     save_vecnormalize
         Either: a saved model holds its normaliser.
     verbose
@@ -81,30 +81,32 @@ class CheckpointCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         del save_vecnormalize
-        if save_replay_buffer:
-            raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
         self.save_freq = COUNT.read("save_freq", save_freq)
-        self.save_path, self.name_prefix = Path(save_path), name_prefix
+        self.save_path, self.name_prefix, self.save_replay_buffer = Path(save_path), name_prefix, save_replay_buffer
         #: Steps, or the parent's calls, so far.
         self._seen = 0
-        self._asked = False
+        #: Environment steps at each request whose checkpoint has not come yet.
+        self._asked: list[int] = []
 
     def _init_callback(self) -> None:
-        self._seen, self._asked = 0 if self.parent else self.num_timesteps, False
+        self._seen, self._asked = 0 if self.parent else self.num_timesteps, []
 
     def _on_step(self) -> bool:
         every = self.save_freq if self.parent else self.save_freq * self.model.n_envs
         before, self._seen = self._seen, self._seen + 1 if self.parent else self.num_timesteps
         if self._seen // every > before // every:
-            self._asked = True
+            self._asked.append(self.num_timesteps)
             self.session.checkpoint()
         return True
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
         """Copy the checkpoint that was asked for."""
-        if checkpoint.reason == "checkpoint" and self._asked:
+        waiting = [asked for asked in self._asked if asked > checkpoint.n_timesteps]
+        if checkpoint.reason == "checkpoint" and len(waiting) < len(self._asked):  # others ask, too
+            self._asked = waiting
             path = self.save_path / f"{self.name_prefix}_{checkpoint.n_timesteps}_steps.zip"
-            if self.session.save(checkpoint.version, path):
+            ring = path.with_name(f"{self.name_prefix}_replay_buffer_{checkpoint.n_timesteps}_steps.safetensors")
+            if self.session.save(checkpoint.version, path, ring if self.save_replay_buffer else None):
                 report(self, f"saved {path}")
         return None
 
@@ -231,7 +233,7 @@ class EvalCallback(EventCallback):
 
 
 def _elsewhere(spec: RlWork, env: object) -> dict[str, object]:
-    there = moved(spec, env)
+    there, _ = moved(spec, env)
     sources = [{key: getattr(each, key) for key in SOURCE_KEYS} for each in (spec, there)]
     return {} if sources[0] == sources[1] else {"eval_source": sources[1]}
 

@@ -1,20 +1,22 @@
 """Use a trained policy: predict, save."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.fleet.policies.files import newest, save_model
+from drlnb.fleet.policies.files import File, newest, save_model
 from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.tensors import tensors_of
 from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.attributes import assignable, no_attribute
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, settings_class
 from drlnb.rl.checkpoints.trained import State, Trained
@@ -34,6 +36,7 @@ __all__ = ["KINDS", "Model", "load_model"]
 _WAYS = {
     "env": "set_env(env) goes on elsewhere",
     "num_timesteps": "steps are counted, learn(reset_num_timesteps=...) says from where",
+    "exploration_rate": "exploration_final_eps is that of predict, the other exploration settings of training",
     "logger": "scalars go to tensorboard_log, or to a run's track(...)",
     "settings": "assign them one by one, as model.gamma = .5",
 }
@@ -42,7 +45,8 @@ _WAYS = {
 #: What users of Stable-Baselines3 read of a model and there is not here -> what has it instead.
 _READ = {
     "q_net": "it is a DQN's; policy.outputs is the network of any model",
-    "q_net_target": "get_parameters() has all tensors",
+    "q_net_target": "a saved model's optimizer.safetensors holds its tensors; set_parameters sets it with the network",
+    "dump_logs": "a round's end writes its scalars, learn(log_interval=...) prints them",
     "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
     "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",
     "lr_schedule": "settings has learning_rate",
@@ -110,6 +114,8 @@ class Model:
 
     #: Where callbacks record scalars while it learns.
     _logger: Logger | None = None
+    #: Environment steps at the step that a callback is told of; None: none is.
+    _now: int | None = None
 
     n_envs = _of_spec("n_envs", "Environments over all collectors.")
     n_collectors = _of_spec("n_collectors", "Collector processes.")
@@ -147,7 +153,18 @@ class Model:
     @property
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
+        if self._now is not None:
+            return self._now
         return self.trained.n_timesteps if self.trained is not None else 0
+
+    @contextlib.contextmanager
+    def counted_as(self, n_timesteps: int) -> Iterator[None]:
+        """Say in :attr:`num_timesteps` where the step is that a callback is told of."""
+        self._now = n_timesteps
+        try:
+            yield
+        finally:
+            self._now = None
 
     @property
     def version(self) -> int:
@@ -261,29 +278,35 @@ class Model:
     def get_env(self, render_mode: str | None = None) -> VecEnv:
         """Return its environments to be stepped by hand, copies of those that it learns in; close them afterwards.
 
+        Their first reset has the model's seed.
+
         Parameters
         ----------
         render_mode
             How they are drawn, such as ``human``.
         """
-        return VecEnv(self.spec, render_mode=render_mode)
+        env = VecEnv(self.spec, render_mode=render_mode)
+        env.seed(self.spec.seed)
+        return env
 
     def get_parameters(self) -> "dict[str, dict[str, torch.Tensor]]":
         """Return copies of all tensors that are trained, as ``{"policy": {name: tensor}}``; no optimiser's."""
         return {"policy": tensors_of(self.spec, self._state())}
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: File, exclude: object = None, include: object = None) -> Path | BinaryIO:
         """Write the model as one zip file, or as a folder; nothing in it is a pickle.
 
         Parameters
         ----------
         path
             ``.zip`` is put behind a name without a suffix; a folder that is there, or a text that ends with ``/``, is
-            written as a folder.
+            written as a folder; a file that is open in binary mode gets the zip file and stays open.
+        exclude, include
+            Must be None: what a file holds is fixed.
 
         Returns
         -------
-        Path
+        Path or BinaryIO
             What was written.
 
         Raises
@@ -291,6 +314,11 @@ class Model:
         ConfigError
             If it cannot be written there.
         """
+        if exclude is not None or include is not None:
+            raise ConfigError(
+                "a saved model holds settings, parameters and statistics, no attributes that exclude or include could "
+                "name: load(path, NAME=value) changes a setting"
+            )
         return save_model(path, self.spec, self._state())
 
 

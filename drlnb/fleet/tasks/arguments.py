@@ -113,7 +113,7 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     problems = []
     for key in sorted((given.keys() & _FIXED.keys()) - set(kind.names())):
         value = given.pop(key)
-        if value != _FIXED[key]:
+        if value not in kind.MEANS_NOTHING.get(key, (_FIXED[key],)):
             problems.append(f"{key}={value!r} is not supported: {kind.UNSUPPORTED.get(key, 'it has no meaning here')}")
     if problems:
         raise ConfigError(problems)
@@ -188,8 +188,8 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     return changed
 
 
-def moved(spec: RlWork, env: object) -> RlWork:
-    """Return the task in another environment with the same spaces.
+def moved(spec: RlWork, env: object) -> tuple[RlWork, int | None]:
+    """Return the task in another environment with the same spaces, and how many were given; None: one, or any.
 
     Raises
     ------
@@ -198,13 +198,13 @@ def moved(spec: RlWork, env: object) -> RlWork:
     """
     from drlnb.rl.envs.make import probe
 
-    name, factory, kwargs, _ = _environment(env, None)
+    name, factory, kwargs, n_given = _environment(env, None)
     other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
     for field, space in probe(other).items():
         wanted = getattr(spec, field)
         if dict(space) != dict(wanted or {}):
             raise ValueError(f"{name} has the {field.replace('_', ' ')} {space}, the model was trained on {wanted}")
-    return other
+    return other, n_given
 
 
 def as_it_stands(spec: RlWork, env: object) -> RlWork:

@@ -255,10 +255,11 @@ def _features(kwargs: Facts, spec: RlWork, space: gymnasium.Space) -> nn.Module:
         return made
     if keyed:
         return CombinedExtractor(space, **more)
-    if not is_image(spec.observation_space or {}):
+    scaled = kwargs.get("normalize_images", True)
+    if not is_image(spec.observation_space or {}) and (scaled or len(space.shape or ()) != 3):
         raise ConfigError(
-            f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
-            "a wrapper that makes images, or a network of your own"
+            f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255; any numbers with normalize_images=False), "
+            f"observations are {space}; use MlpPolicy, a wrapper that makes images, or a network of your own"
         )
     return NAMED[chosen](space, **more)
 
