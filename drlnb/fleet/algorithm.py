@@ -253,6 +253,23 @@ class Algorithm(Trainable):
         resting(self)
         self.adopt(with_ring(path, self._state()))
 
+    def set_logger(self, logger: object) -> None:
+        """Write scalars by a logger of Stable-Baselines3's instead of tables and event files.
+
+        Parameters
+        ----------
+        logger
+            What its ``configure(...)`` returned: it has ``record`` and ``dump``.
+
+        Raises
+        ------
+        ConfigError
+            If it has not.
+        """
+        if not callable(getattr(logger, "record", None)) or not callable(getattr(logger, "dump", None)):
+            raise ConfigError(f"logger must be what Stable-Baselines3's configure(...) returns, got {logger!r}")
+        self.logger.theirs = logger
+
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set the seed of every random stream, as ``model.seed = seed`` does; None leaves it."""
         self.seed = self.seed if seed is None else seed
@@ -313,7 +330,8 @@ class Algorithm(Trainable):
         fleet
             Where to train on; None: as for a new model.
         trust
-            Take a model whose network or environment is its author's own code, which then runs here.
+            Take a model whose network or environment is its author's own code, which then runs here; an environment
+            that is given with `env` needs no trust.
         **changed
             Settings that shall differ from the saved ones; the network must stay the same.
 
@@ -332,7 +350,7 @@ class Algorithm(Trainable):
         if print_system_info:
             for where, known in (("saved with", saved_versions(path)), ("this process has", versions())):
                 say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
-        spec, trained = load_model(path, trust=trust)
+        spec, trained = load_model(path, trust=trust, elsewhere=env is not None)
         if spec.algo != cls.ALGO:
             right = KINDS[spec.algo].__name__
             raise CheckpointError(f"{path}: holds a {right} model, not {cls.__name__}: drlnb.{right}.load reads it")

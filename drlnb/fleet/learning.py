@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.local_session import LocalSession
-from drlnb.fleet.callbacks.progress import ProgressLine, ProgressTable, TensorBoardLog, budget_folder
+from drlnb.fleet.callbacks.progress import ProgressLine, ProgressTable, TensorBoardLog, TheirLog, budget_folder
 from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet, client_of, current_fleet
 from drlnb.fleet.listening import RunSession
@@ -23,7 +23,7 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
-from drlnb.records.spec import RlWork
+from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.policies import is_module
@@ -51,6 +51,10 @@ __all__ = [
 
 #: Model -> what its script has given it as environment, and may change; no part of the model, which can be copied.
 _GIVEN: "WeakKeyDictionary[Trainable, object]" = WeakKeyDictionary()
+
+
+#: Model -> where the copies come from that its script steps by hand, and these.
+_STEPPED: "WeakKeyDictionary[Trainable, tuple[dict[str, object], VecEnv]]" = WeakKeyDictionary()
 
 
 class Trainable(Model):
@@ -100,8 +104,22 @@ class Trainable(Model):
         return None if self._live is None else VecEnv(self.spec, self._live.envs)
 
     def get_env(self, render_mode: str | None = None) -> VecEnv:
-        """Return the environments that learn in this process now, else copies to be stepped by hand."""
-        return self.live_env() or super().get_env(render_mode)
+        """Return the environments that learn in this process now, else copies to be stepped by hand.
+
+        The same copies each time, until they are closed, or the model gets other environments.
+        """
+        if (live := self.live_env()) is not None:
+            return live
+        source = {key: getattr(self.spec, key) for key in (*SOURCE_KEYS, "n_envs")}
+        held = _STEPPED.get(self)
+        if held is None or held[0] != source or held[1].closed or render_mode not in {None, held[1].render_mode}:
+            held = _STEPPED[self] = source, super().get_env(render_mode)
+        return held[1]
+
+    @property
+    def env(self) -> VecEnv:
+        """What :meth:`get_env` returns."""
+        return self.get_env()
 
     def get_vec_normalize_env(self) -> None:
         """Return None: the model holds its statistics itself."""
@@ -273,6 +291,8 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
 
 def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
     """Return the callback that writes event files; None where nobody asked for them."""
+    if model.logger.theirs is not None:
+        return None  # it writes what it was configured for, as there
     if model.tensorboard_log is None:
         if name is not None:
             raise ConfigError(
@@ -297,6 +317,8 @@ def callbacks_of(
         COUNT.read("log_interval", log_interval)
     if progress_bar:
         own.append(ProgressLine())
-    if model.verbose and log_interval is not None:
+    if model.logger.theirs is not None:
+        own.append(TheirLog(log_interval))
+    elif model.verbose and log_interval is not None:
         own.append(ProgressTable(log_interval))
     return CallbackList(own if callback is None else [as_callback(callback), *own])

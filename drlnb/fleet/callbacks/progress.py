@@ -20,7 +20,15 @@ from drlnb.fleet.plain import COUNT
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
 
-__all__ = ["LogEveryNTimesteps", "ProgressLine", "ProgressTable", "TensorBoardLog", "budget_folder", "table"]
+__all__ = [
+    "LogEveryNTimesteps",
+    "ProgressLine",
+    "ProgressTable",
+    "TensorBoardLog",
+    "TheirLog",
+    "budget_folder",
+    "table",
+]
 
 #: Letters of a bar; longest name and value in a table.
 _BAR, _WIDEST = 20, 36
@@ -39,6 +47,32 @@ class ProgressTable(BaseCallback):
         if self._n_rounds % self._every == 0:
             print(table({**metrics, **self.logger.name_to_value}), flush=True)  # noqa: T201 - it is for the reader
         return None
+
+
+class TheirLog(BaseCallback):
+    """Have a logger of Stable-Baselines3's write the scalars of each `every`-th round, and of evaluations."""
+
+    def __init__(self, every: int | None) -> None:
+        super().__init__()
+        self._every, self._n_rounds = every, 0
+
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Write the round's scalars, beside what callbacks have recorded with it."""
+        self._n_rounds += 1
+        if self._every is not None and self._n_rounds % self._every == 0:
+            self._write(metrics)
+            self.logger.theirs.dump(int(metrics["time/total_timesteps"]))
+        return None
+
+    def on_evaluation(self, evaluation: Evaluated) -> bool | None:
+        """Record how it went; a round's end writes it."""
+        rate, how = evaluation.success_rate, evaluation.deterministic
+        self._write(evaluation_scalars(evaluation.mean_reward, rate, deterministic=how))
+        return None
+
+    def _write(self, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self.logger.theirs.record(name, value)
 
 
 class LogEveryNTimesteps(ProgressTable):

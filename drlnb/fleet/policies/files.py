@@ -82,7 +82,7 @@ def _zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def load_model(path: File, *, trust: bool = False) -> tuple[RlWork, Trained]:
+def load_model(path: File, *, trust: bool = False, elsewhere: bool = False) -> tuple[RlWork, Trained]:
     """Read what :func:`save_model` wrote, or one checkpoint of a run.
 
     Parameters
@@ -91,6 +91,8 @@ def load_model(path: File, *, trust: bool = False) -> tuple[RlWork, Trained]:
         Zip file (its ``.zip`` may be left out, or it may be open) or folder.
     trust
         Take a model whose network, or environment, is a function of its author's as well: using it runs their code.
+    elsewhere
+        Leave the environment out: the caller has another one.
 
     Returns
     -------
@@ -103,9 +105,12 @@ def load_model(path: File, *, trust: bool = False) -> tuple[RlWork, Trained]:
         If nothing is there, or it is damaged, or was written by a version that knows more.
     """
     target, saved = _read(path)
+    facts = dict(saved.facts)
+    if elsewhere:
+        facts["spec"] = {**facts.get("spec", {}), "env_factory": None, "env_kwargs": {}}
     if not trust:
-        refuse_code(saved.facts.get("spec", {}), target)
-    spec, trained = unpack(saved.facts, saved.blobs, str(target))
+        refuse_code(facts.get("spec", {}), target)
+    spec, trained = unpack(facts, saved.blobs, str(target))
     if not isinstance(spec, RlWork):
         raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
     return spec, trained
@@ -133,9 +138,10 @@ def _read(path: File) -> tuple[Path, checkpoint.Checkpoint]:
 def refuse_code(spec: Plain, path: Path) -> None:
     """Raise CheckpointError for a task that holds pickled functions."""
     if pickled := code_in(spec):
+        other = ", or give the environment, env=..." if pickled == ["env"] else ""
         raise CheckpointError(
             f"{path}: its {' and '.join(pickled)} came from its author's own code, which would run here: "
-            "load it with trust=True if you trust them"
+            f"load it with trust=True if you trust them{other}"
         )
 
 

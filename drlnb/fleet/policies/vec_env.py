@@ -51,6 +51,8 @@ class VecEnv:
         self._returns, self._lengths = [0.0] * self.num_envs, [0] * self.num_envs
         self._actions: Sequence[object] = ()
         self._told = envs is not None
+        #: Whether :meth:`close` was called.
+        self.closed = False
         theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
         if theirs is not None:  # its functions ask for its class
             theirs.VecEnv.register(type(self))
@@ -160,5 +162,6 @@ class VecEnv:
 
     def close(self) -> None:
         """Close them."""
+        self.closed = True
         for env in self.envs:
             env.close()

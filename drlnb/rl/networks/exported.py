@@ -133,8 +133,10 @@ class Policy(_Copy):
             self.register_buffer("low", torch.from_numpy(np.array(low, np.float32)))
             self.register_buffer("high", torch.from_numpy(np.array(high, np.float32)))
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, deterministic: bool = True) -> Tensor:
         """Return actions ``(B, *action)``, as the environment takes them, for raw observations ``(B, *obs)``."""
+        if not deterministic:
+            raise ConfigError("a model's policy gives its most likely actions: model.predict(obs) draws samples")
         outputs, kind = self.outputs(obs), self._head.kind
         if kind == "discrete":
             return outputs.argmax(dim=1) + self.start[0]

@@ -82,7 +82,6 @@ def test_every_attribute_counts_or_is_refused_when_it_is_set(learnt):
         ("rollout_buffer", "samples travel as fragments"),
         ("train", r"learn\(...\) makes gradient steps"),
         ("action_noise", "exploration is the algorithm's own"),
-        ("set_logger", "tensorboard_log writes event files"),
         ("ep_success_buffer", "rollout/success_rate is among the metrics"),
     ],
 )
