@@ -5,11 +5,11 @@ Constructor arguments have Stable-Baselines3's names, order and defaults (:class
 """
 
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.learning import (
     Trainable,
@@ -20,13 +20,14 @@ from drlnb.fleet.learning import (
     launch,
     learn_here,
     learn_on_fleet,
+    move,
     resting,
     take_over,
     trains_here,
 )
 from drlnb.fleet.listening import start_listening
 from drlnb.fleet.plain import COUNT, Plain, Row, by_name
-from drlnb.fleet.policies.files import File, load_model, saved_versions
+from drlnb.fleet.policies.files import File, load_model, say_versions
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_statistics, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
@@ -35,7 +36,6 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.settings import count
 from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
-from drlnb.runtime.files.versions import versions
 
 if TYPE_CHECKING:
     pass
@@ -44,6 +44,11 @@ __all__ = ["Algorithm"]
 
 #: What a model can be given anew beside the algorithm's settings.
 _COUNTS = ("seed", "n_envs", "n_collectors", "n_learners", "deterministic", "eval_episodes", "eval_max_steps")
+#: What is the model's own -> how it is checked when it is set.
+_READ: Mapping[str, Callable[[object], object]] = {
+    "device": device_of,
+    "verbose": lambda value: count(0).read("verbose", int(value) if isinstance(value, bool) else value),
+}
 #: What a replay ring that has been filled was made for.
 _OF_RING = ("buffer_size", "n_envs")
 
@@ -118,8 +123,8 @@ class Algorithm(Trainable):
         log = event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = callbacks_of(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
-            here = trains_here(self, local)
-            (learn_here if here else learn_on_fleet)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
+            learns = learn_here if trains_here(self, local) else learn_on_fleet
+            learns(self, total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:
                 log.close()
@@ -190,10 +195,8 @@ class Algorithm(Trainable):
             raise ConfigError(
                 f"set_env got {n_given} environments for a model of {self.n_envs}: model.n_envs = {n_given} comes first"
             )
-        self.spec = spec
+        move(self, spec)
         holds(self, env)
-        if self.trained is not None:
-            self.trained = replace(self.trained, envs=None)
 
     def set_parameters(self, load_path_or_dict: object, exact_match: bool = True, device: str = "auto") -> None:
         """Take other parameters; the optimiser's state stays as it is.
@@ -253,23 +256,6 @@ class Algorithm(Trainable):
         resting(self)
         self.adopt(with_ring(path, self._state()))
 
-    def set_logger(self, logger: object) -> None:
-        """Write scalars by a logger of Stable-Baselines3's instead of tables and event files.
-
-        Parameters
-        ----------
-        logger
-            What its ``configure(...)`` returned: it has ``record`` and ``dump``.
-
-        Raises
-        ------
-        ConfigError
-            If it has not.
-        """
-        if not callable(getattr(logger, "record", None)) or not callable(getattr(logger, "dump", None)):
-            raise ConfigError(f"logger must be what Stable-Baselines3's configure(...) returns, got {logger!r}")
-        self.logger.theirs = logger
-
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set the seed of every random stream, as ``model.seed = seed`` does; None leaves it."""
         self.seed = self.seed if seed is None else seed
@@ -282,17 +268,10 @@ class Algorithm(Trainable):
         AttributeError, ConfigError, LayoutMismatch
             If there is no such setting, it cannot change (now), or its value is wrong or means another network.
         """
-        if name == "policy" and hasattr(value, "state_dict"):
-            raise AttributeError(
-                f"policy of a {type(self).__name__} is a copy: set_parameters(...) changes the model, and "
-                "policy_kwargs or a policy function its network"
-            )
         if "spec" in self.__dict__ and name in {*self.spec.hyperparameters, *_COUNTS}:
             _set(self, name, value)
-        elif name == "verbose":
-            object.__setattr__(self, name, count(0).read(name, int(value) if isinstance(value, bool) else value))
-        elif name == "device":
-            object.__setattr__(self, name, device_of(value))
+        elif name in _READ:
+            object.__setattr__(self, name, _READ[name](value))
         else:
             super().__setattr__(name, value)
 
@@ -319,16 +298,14 @@ class Algorithm(Trainable):
             Zip file (its ``.zip`` may be left out, or it may be open) or folder.
         env
             Environment to go on with, with the same spaces; None: the saved one.  Several say `n_envs`, too.
-        device
+        device, fleet
             As of the constructor.
         custom_objects
             Settings that shall differ from the saved ones, as `changed`.
         print_system_info
             Write the versions that it was saved with, and those of this process.
         force_reset
-            Without effect: a loaded model begins new episodes in any case.
-        fleet
-            Where to train on; None: as for a new model.
+            Without effect: a loaded model begins new episodes.
         trust
             Take a model whose network or environment is its author's own code, which then runs here; an environment
             that is given with `env` needs no trust.
@@ -348,8 +325,7 @@ class Algorithm(Trainable):
         """
         del force_reset
         if print_system_info:
-            for where, known in (("saved with", saved_versions(path)), ("this process has", versions())):
-                say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
+            say_versions(path)
         spec, trained = load_model(path, trust=trust, elsewhere=env is not None)
         if spec.algo != cls.ALGO:
             right = KINDS[spec.algo].__name__
@@ -381,6 +357,11 @@ def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
 
 def _set(model: Algorithm, name: str, value: object) -> None:
     """Change one of its settings, wherever it trains or rests."""
+    if name == "policy" and hasattr(value, "state_dict"):
+        raise AttributeError(
+            f"policy of a {type(model).__name__} is a copy: set_parameters(...) changes the model, and policy_kwargs "
+            "or a policy function its network"
+        )
     if model._live is not None:
         model._live.set(name, live_value(model.spec, PREFIX + name, value))
         return

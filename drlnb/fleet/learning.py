@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ __all__ = [
     "launch",
     "learn_here",
     "learn_on_fleet",
+    "move",
     "resting",
     "take_over",
     "trains_here",
@@ -87,17 +89,14 @@ class Trainable(Model):
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
         take_over(self)
-        if self._live is None or self._now is not None:
-            return super().num_timesteps
-        return self._live.n_timesteps
+        live = self._live if self._now is None else None
+        return super().num_timesteps if live is None else live.n_timesteps
 
     @property
     def ep_info_buffer(self) -> list[dict[str, float]]:
         """Return and length of the latest 100 episodes, as ``{"r", "l"}``."""
-        episodes = (
-            self._live.episodes if self._live is not None else () if self.trained is None else self.trained.episodes
-        )
-        return [{"r": float(each[0]), "l": float(each[1])} for each in episodes]
+        held = self._live or self.trained
+        return [{"r": float(each[0]), "l": float(each[1])} for each in (held.episodes if held else ())]
 
     def live_env(self) -> VecEnv | None:
         """Return the environments that learn in this process now; None where there are none."""
@@ -108,21 +107,26 @@ class Trainable(Model):
 
         The same copies each time, until they are closed, or the model gets other environments.
         """
-        if (live := self.live_env()) is not None:
-            return live
-        source = {key: getattr(self.spec, key) for key in (*SOURCE_KEYS, "n_envs")}
-        held = _STEPPED.get(self)
-        if held is None or held[0] != source or held[1].closed or render_mode not in {None, held[1].render_mode}:
-            held = _STEPPED[self] = source, super().get_env(render_mode)
-        return held[1]
+        return self.live_env() or _in_hand(self, render_mode, super().get_env)
 
-    @property
-    def env(self) -> VecEnv:
-        """What :meth:`get_env` returns."""
-        return self.get_env()
+    env = property(lambda self: self.get_env(), doc="What :meth:`get_env` returns.")
+
+    def set_logger(self, logger: object) -> None:
+        """Write scalars by what Stable-Baselines3's ``configure(...)`` returned, instead of tables and event files."""
+        self.logger.follow(logger)
 
     def get_vec_normalize_env(self) -> None:
         """Return None: the model holds its statistics itself."""
+
+
+def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | None], VecEnv]) -> VecEnv:
+    """Return the copies that a model's script steps by hand; others where these are closed or of other environments."""
+    source = {key: getattr(model.spec, key) for key in (*SOURCE_KEYS, "n_envs")}
+    of, env = _STEPPED.get(model, (None, None))
+    if env is None or of != source or env.closed or render_mode not in {None, env.render_mode}:
+        env = make(render_mode)
+        _STEPPED[model] = source, env
+    return env
 
 
 def trains_here(model: Trainable, local: bool | None) -> bool:
@@ -264,9 +268,14 @@ def _look_again(model: Trainable) -> None:
     """Take what the script has set on its environment since; episodes begin anew where that is something."""
     spec = as_it_stands(model.spec, _GIVEN[model]) if model in _GIVEN else model.spec
     if spec != model.spec:
-        model.spec = spec
-        if model.trained is not None:
-            model.trained = replace(model.trained, envs=None)
+        move(model, spec)
+
+
+def move(model: Trainable, spec: RlWork) -> None:
+    """Have a model go on with new episodes in another environment."""
+    model.spec = spec
+    if model.trained is not None:
+        model.trained = replace(model.trained, envs=None)
 
 
 def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:

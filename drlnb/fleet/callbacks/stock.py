@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from drlnb.fleet.callbacks.base import BaseCallback, EventCallback, as_callback, report
-from drlnb.fleet.callbacks.events import Evaluated, Written
+from drlnb.fleet.callbacks.base import BaseCallback, EventCallback, as_callback, hear_steps, report, wants_steps
+from drlnb.fleet.callbacks.events import Evaluated, Metrics, Written
 from drlnb.fleet.plain import COUNT
 from drlnb.fleet.tasks.arguments import moved
 from drlnb.records.errors import ConfigError
@@ -145,7 +145,14 @@ class EvalCallback(EventCallback):
     ----------
     best_mean_reward, last_mean_reward
         Mean returns, in raw reward units; ``-inf`` before the first evaluation.
+
+    Notes
+    -----
+    A subclass whose ``_on_step`` reads them, as to prune a trial, is called for the steps of a round when the
+    evaluation that is due in it has been played.
     """
+
+    TOGETHER = True
 
     def __init__(
         self,
@@ -177,8 +184,11 @@ class EvalCallback(EventCallback):
         self.best_mean_reward = self.last_mean_reward = -math.inf
         self.evaluations: list[Evaluated] = []
         self._best_version = 0
+        #: The steps of a round are told when its evaluation has been played.
+        self._waiting = False
 
     def _init_callback(self) -> None:
+        self._waiting = False
         if self.parent is not None:
             raise ConfigError("EvalCallback stands beside other callbacks, not in one: its eval_freq says when")
 
@@ -198,6 +208,13 @@ class EvalCallback(EventCallback):
             **({} if self.eval_env is None else _elsewhere(self.model.spec, self.eval_env)),
         }
 
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Have a subclass wait for the evaluation that is due before it hears of the round's steps."""
+        every, n = self.eval_freq * self.model.n_envs, len(self._counted) * self.model.n_envs
+        self._waiting = wants_steps(self) and self.num_timesteps // every > (self.num_timesteps - n) // every
+        self._heard = self._waiting  # they come later
+        return super().on_round_end(metrics)
+
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
         """Keep the result, save a new best, and call the other callbacks."""
         if evaluation.deterministic != self.deterministic:
@@ -212,24 +229,30 @@ class EvalCallback(EventCallback):
         go_on = True
         if mean > self.best_mean_reward:
             self.best_mean_reward, self._best_version = mean, evaluation.version
-            self._save_best(evaluation.version)
+            _save_best(self, evaluation.version)
             if self.callback_on_new_best is not None:
                 go_on = self.callback_on_new_best.on_step()
-        return self._on_event() and go_on
+        go_on = self._on_event() and go_on
+        if self._waiting:
+            self._waiting = False
+            go_on = hear_steps(self) and go_on
+        return go_on
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
         """Copy the checkpoint of the best parameters."""
         if checkpoint.version == self._best_version:
-            self._save_best(checkpoint.version)
+            _save_best(self, checkpoint.version)
         return super().on_checkpoint(checkpoint)
 
-    def _save_best(self, version: int) -> None:
-        if self.best_model_save_path is None:
-            return
-        path = self.best_model_save_path / "best_model.zip"
-        if self.session.save(version, path):
-            report(self, f"new best mean return {self.best_mean_reward:.2f}: saved {path}")
-            self._best_version = 0
+
+def _save_best(callback: EvalCallback, version: int) -> None:
+    """Copy a version's parameters as the best ones, where they are wanted and at hand."""
+    if callback.best_model_save_path is None:
+        return
+    path = callback.best_model_save_path / "best_model.zip"
+    if callback.session.save(version, path):
+        report(callback, f"new best mean return {callback.best_mean_reward:.2f}: saved {path}")
+        callback._best_version = 0
 
 
 def _elsewhere(spec: RlWork, env: object) -> dict[str, object]:

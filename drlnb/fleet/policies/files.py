@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import RlWork
@@ -21,7 +22,7 @@ from drlnb.rl.pickled import code_in
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.versions import versions
 
-__all__ = ["File", "load_model", "newest", "refuse_code", "save_model", "saved_versions"]
+__all__ = ["File", "load_model", "newest", "refuse_code", "save_model", "say_versions"]
 
 #: Where a model is written, or read from: a name, or a file that is open in binary mode.
 File = str | Path | BinaryIO
@@ -116,9 +117,11 @@ def load_model(path: File, *, trust: bool = False, elsewhere: bool = False) -> t
     return spec, trained
 
 
-def saved_versions(path: File) -> dict[str, str]:
-    """Return the versions of packages that a model was saved with; raises as :func:`load_model`."""
-    return dict(_read(path)[1].facts.get("versions", {}))
+def say_versions(path: File) -> None:
+    """Say with which packages a model was saved, and which this process has; raises as :func:`load_model`."""
+    saved = _read(path)[1].facts.get("versions", {})
+    for where, known in (("saved with", saved), ("this process has", versions())):
+        say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
 
 
 def _read(path: File) -> tuple[Path, checkpoint.Checkpoint]:

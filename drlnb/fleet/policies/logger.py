@@ -1,11 +1,22 @@
 """Keep the scalars that callbacks record."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol, cast
 
 from drlnb.fleet.faces import say
+from drlnb.records.errors import ConfigError
 
 __all__ = ["Logger"]
+
+
+class Theirs(Protocol):
+    """What is called of a logger of Stable-Baselines3's."""
+
+    def record(self, key: str, value: object, exclude: str | Sequence[str] | None = None) -> None: ...
+
+    def record_mean(self, key: str, value: float | None, exclude: str | Sequence[str] | None = None) -> None: ...
+
+    def dump(self, step: int = 0) -> None: ...
 
 
 class Logger:
@@ -19,12 +30,18 @@ class Logger:
         self.name_to_value: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         #: A logger of Stable-Baselines3's, which gets everything instead; None: there is none.
-        self.theirs: Any = None
+        self.theirs: Theirs | None = None
         self._left_out: set[str] = set()
 
     def __getstate__(self) -> dict[str, object]:
         """Return what a copy gets: a logger of theirs holds open files."""
         return {**vars(self), "theirs": None}
+
+    def follow(self, theirs: object) -> None:
+        """Hand everything to a logger of Stable-Baselines3's from now on; ConfigError if it is none."""
+        if not callable(getattr(theirs, "record", None)) or not callable(getattr(theirs, "dump", None)):
+            raise ConfigError(f"logger must be what Stable-Baselines3's configure(...) returns, got {theirs!r}")
+        self.theirs = cast(Theirs, theirs)
 
     def record(self, key: str, value: object, exclude: str | Sequence[str] | None = None) -> None:
         """Record a number; the last one of a round counts.

@@ -92,6 +92,12 @@ def _of_spec(field: str, says: str) -> property:
     return property(attrgetter(f"spec.{field}"), doc=says)
 
 
+def _space(plain: Mapping[str, object] | None) -> "gymnasium.Space":
+    from drlnb.rl.networks.modules import space_of
+
+    return space_of(plain or {})
+
+
 class Model:
     """A policy, and what is known of its training.
 
@@ -121,6 +127,8 @@ class Model:
     n_learners = _of_spec("n_learners", "Slots that compute a round's gradient side by side, in one lease.")
     deterministic = _of_spec("deterministic", "Whether the same bits come out wherever it computes.")
     seed = _of_spec("seed", "Of every random stream.")
+    observation_space = property(lambda self: _space(self.spec.observation_space), doc="What the environment returns.")
+    action_space = property(lambda self: _space(self.spec.action_space), doc="What the environment takes.")
 
     def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:
         self.spec, self.trained = spec, trained
@@ -259,20 +267,6 @@ class Model:
         if self.spec.algo != "dqn":
             raise AttributeError
         return self.policy.outputs
-
-    @property
-    def observation_space(self) -> "gymnasium.Space":
-        """What the environment returns."""
-        from drlnb.rl.networks.modules import space_of
-
-        return space_of(self.spec.observation_space or {})
-
-    @property
-    def action_space(self) -> "gymnasium.Space":
-        """What the environment takes."""
-        from drlnb.rl.networks.modules import space_of
-
-        return space_of(self.spec.action_space or {})
 
     def get_env(self, render_mode: str | None = None) -> VecEnv:
         """Return its environments to be stepped by hand, copies of those that it learns in; close them afterwards.

@@ -27,7 +27,7 @@ def told(error, act, said):
     with pytest.raises(error, match=said) as refused:
         act()
     assert len(str(refused.value).splitlines()) == 1
-    assert len(str(refused.value)) < 300
+    assert len(str(refused.value)) < 400
     return str(refused.value)
 
 

@@ -176,3 +176,36 @@ def test_what_is_no_number_is_left_out_with_a_word(capsys):
     ppo().learn(32, Recording(), local=True)
     said = [line for line in capsys.readouterr().err.splitlines() if "record" in line]
     assert said == ["drlnb: logger.record('mine/figure', ...) got no number but a Recording: it is written nowhere"]
+
+
+# -------------------------------------------------------------------- pruning
+class Pruning(drlnb.EvalCallback):
+    """What tuners of hyper-parameters derive: it reports what its base has just evaluated."""
+
+    def __init__(self, *args, stop_at=99, **given):
+        super().__init__(*args, **given)
+        self.reported, self.stop_at, self.is_pruned = [], stop_at, False
+
+    def _on_step(self):
+        if self.eval_freq > 0 and self.n_calls % self.eval_freq == 0:
+            super()._on_step()
+            self.reported.append((self.n_calls, self.last_mean_reward))
+            if len(self.reported) == self.stop_at:
+                self.is_pruned = True
+                return False
+        return True
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_tuner_reports_what_was_evaluated(together):
+    """Each evaluation once, after it was played: the first one was reported as -inf."""
+    pruning = Pruning(Own(), n_eval_episodes=2, eval_freq=32, verbose=0)
+    ppo(Own()).learn(96, [pruning, Recording()] if together else pruning, local=True)
+    assert pruning.reported == [(32, 10.0), (64, 10.0), (96, 10.0)]
+
+
+def test_a_tuner_prunes():
+    """False ends the training after the round in which it was said."""
+    pruning = Pruning(Own(), n_eval_episodes=2, eval_freq=32, verbose=0, stop_at=2)
+    assert ppo(Own()).learn(960, pruning, local=True).num_timesteps == 64
+    assert pruning.is_pruned
