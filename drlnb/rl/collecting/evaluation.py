@@ -18,6 +18,7 @@ from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.envs.given import sourced
 from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
+from drlnb.rl.envs.monitor_files import write_episodes
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.heads import Head
 from drlnb.rl.rows import scalar
@@ -160,9 +161,13 @@ def evaluate_parameters(
     n_rows = min(n_episodes, _MOST_ENVS)
     made = [] if envs else [make_env(spec, index=spec.n_envs + i) for i in range(n_rows)]
     playing = made or envs[: next(n for n in (8, 4, 2, 1) if n <= len(envs))]
+    for env in envs:
+        write_episodes(env, wanted=False)  # these train otherwise
     try:
         return _play(spec, actor, playing[:n_rows], key, n_episodes, deterministic, on_step or (lambda: None))
     finally:
+        for env in envs:
+            write_episodes(env, wanted=True)
         for env in made:
             env.close()
 

@@ -18,7 +18,7 @@ from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
 from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.envs.masks import MaskSource, allowed_action, uses_masks
-from drlnb.rl.envs.monitor_files import MonitorFile
+from drlnb.rl.envs.monitor_files import write_episodes
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
 from drlnb.rl.heads import Head
@@ -107,11 +107,8 @@ def training_env(source: Source, index: int) -> gymnasium.Env:
 
     Parameters and errors are those of :func:`make_env`.
     """
-    layer = made = make_env(source, index=index)
-    while isinstance(layer, gymnasium.Wrapper):
-        if isinstance(layer, MonitorFile):
-            layer.writes_episodes = True
-        layer = layer.env
+    made = make_env(source, index=index)
+    write_episodes(made, wanted=True)
     return made
 
 

@@ -9,7 +9,7 @@ import gymnasium
 
 from drlnb.rl.rows import scalar
 
-__all__ = ["MonitorFile"]
+__all__ = ["MonitorFile", "write_episodes"]
 
 
 class MonitorFile(gymnasium.Wrapper):
@@ -52,3 +52,11 @@ class MonitorFile(gymnasium.Wrapper):
             with self._path.open("a", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerow(row)
         return obs, reward, terminated, truncated, info
+
+
+def write_episodes(env: gymnasium.Env, *, wanted: bool) -> None:
+    """Have episodes of an environment written into its monitor's file from now on, where it has one; or not."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, MonitorFile):
+            env.writes_episodes = wanted
+        env = env.env

@@ -12,6 +12,7 @@ import pytest
 
 import drlnb
 from drlnb.records.errors import EnvError
+from drlnb.rl.collecting.evaluation import evaluate_parameters
 from drlnb.rl.envs.make import make_env, training_env
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
@@ -188,6 +189,19 @@ def test_each_of_several_monitors_writes_its_own(tmp_path):
     envs = [Monitor(Levels(1 + i), path) for i, path in enumerate(paths)]
     ppo(SimpleNamespace(num_envs=2, envs=envs, step=None, reset=None)).learn(64, local=True)
     assert [[row["r"] for row in rows(path)] for path in paths] == [["10.0"] * 3, ["20.0"] * 3]
+
+
+def test_an_evaluation_on_environments_that_learn_adds_no_rows(tmp_path):
+    """As a collector plays the last one of a run; training goes on writing behind it."""
+    path = tmp_path / "monitor.csv"
+    model = ppo(Monitor(Levels(1), path))
+    env = training_env(model.spec, 0)
+    evaluate_parameters(model.spec, model.parameters, n_episodes=2, envs=[env])
+    assert rows(path) == []
+    env.reset()
+    while not env.step(0)[2]:
+        pass
+    assert [row["r"] for row in rows(path)] == ["10.0"]
 
 
 def test_an_environment_with_a_monitors_file_can_be_frozen(tmp_path):
