@@ -72,10 +72,11 @@ def handover(effort: Runtime) -> Iterator[Row]:
 
 def _lease_block(client: Client) -> list[float]:
     """Lease the one slot to a task of either worker in turn; return the gap of each hand-over."""
-    block = time.monotonic_ns()
+    # Asked for here: within a coroutine the client answers with what it knew before.
+    block, workers = time.monotonic_ns(), list(client.scheduler_info()["workers"])
 
     async def run() -> list[Mapping[str, list[Hold]]]:
-        turns = ((f"bench/{n}-{block}", at) for n, at in enumerate(client.scheduler_info()["workers"]))
+        turns = ((f"bench/{n}-{block}", at) for n, at in enumerate(workers))
         asked = [client.run(turns_in_worker, name, _BLOCK + WARM, _HOLD_S, False, workers=[at]) for name, at in turns]
         return list(await asyncio.gather(*asked))
 

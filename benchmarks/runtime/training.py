@@ -24,12 +24,12 @@ _FIRST_STEP_S = 120.0
 # ------------------------------------------------------------------ control per round
 def overhead(effort: Runtime) -> tuple[Row, ...]:
     """Measure a round's time that is neither acting, nor gradient, nor waiting for a slot."""
-    streams = []
+    metrics = []
     for _ in range(effort.repeats):
         with open_stage() as stage:
             task = Task(ENV, total_timesteps=_OVERHEAD_STEPS, n_collectors=2)
-            streams.append(round_stream(stage.train([task], "overhead")))
-    metrics = [row.metrics for stream in streams for row in stream.of(words.MetricsRecorded)[_WARM_ROUNDS:]]
+            stream = round_stream(stage.train([task], "overhead"))
+            metrics += [row.metrics for row in stream.of(words.MetricsRecorded)[_WARM_ROUNDS:]]
     paired = pair_up([row["round/control_s"] for row in metrics], [row["round/time_s"] for row in metrics])
     setting = f"control per round of {ENV}, 2 parked collectors, 1 virtual slot"
     return (Row("overhead", f"{setting}, p50", against="the whole round", bar=Bar("value", 0.010), **paired),)
@@ -43,7 +43,7 @@ def overhead_train(effort: Runtime) -> tuple[Row, ...]:
     def whole_system() -> float:
         with open_stage() as stage:
             stream = round_stream(stage.train([task], "wall"))
-        return float(round_ends(stream)[-1] - stream.of(words.TaskOpened)[0].t)
+            return float(round_ends(stream)[-1] - stream.of(words.TaskOpened)[0].t)
 
     def alone() -> float:
         return train_all([{"spec": local_spec(task).to_plain()}])[0].seconds
