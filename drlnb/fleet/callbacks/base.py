@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from drlnb.fleet.callbacks.events import Evaluated, Metrics, Session, Written
 from drlnb.fleet.faces import say
-from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.policy import Model, counted_as
 from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.errors import ConfigError
 
@@ -164,7 +164,9 @@ class BaseCallback:
         """Prepare; the model is known."""
 
     def _on_training_start(self) -> None:
-        """Do what is due when training begins."""
+        """Do what is due when training begins; callbacks that belong to this one are told."""
+        for child in self.children:
+            child._on_training_start()
 
     def _on_rollout_start(self) -> None:
         """Do what is due when a round begins."""
@@ -251,7 +253,7 @@ def hear_steps(callback: BaseCallback) -> bool:
     go_on = True
     for counters in callback._counted:
         _count(callback, *counters)
-        with callback.model.counted_as(callback.num_timesteps):
+        with counted_as(callback.model, callback.num_timesteps):
             go_on = not stops(callback._on_step())
         if not go_on:
             break
@@ -307,10 +309,6 @@ class CallbackList(BaseCallback):
         """Call each one."""
         self._heard = False
         return _all(callback.on_round_end(metrics) for callback in self.children)
-
-    def _on_training_start(self) -> None:
-        for callback in self.children:
-            callback._on_training_start()
 
     def on_step(self) -> bool:
         """Call each one's ``_on_step``."""
@@ -380,10 +378,6 @@ class EventCallback(BaseCallback):
         super().__init__(verbose)
         self.callback = None if callback is None else as_callback(callback)
         self.children = () if self.callback is None else (self.callback,)
-
-    def _on_training_start(self) -> None:
-        for callback in self.children:
-            callback._on_training_start()
 
     def _on_event(self) -> bool:
         return self.callback is None or self.callback.on_step()

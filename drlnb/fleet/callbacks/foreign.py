@@ -63,10 +63,15 @@ def ours_of(theirs: Any) -> BaseCallback:
 
 def _evaluation(theirs: Any) -> EvalCallback:
     log_path = theirs.log_path  # they have put the file's name behind the folder
-    return EvalCallback(
+
+    def show(*_: object) -> None:
+        """Put the results into theirs: scripts read them of the object that they have made."""
+        theirs.best_mean_reward, theirs.last_mean_reward = ours.best_mean_reward, ours.last_mean_reward
+
+    ours = EvalCallback(
         theirs.eval_env,
         callback_on_new_best=theirs.callback_on_new_best,
-        callback_after_eval=theirs.callback,
+        callback_after_eval=[show, theirs.callback],
         n_eval_episodes=theirs.n_eval_episodes,
         eval_freq=theirs.eval_freq,
         log_path=None if log_path is None else Path(log_path).parent,
@@ -75,6 +80,7 @@ def _evaluation(theirs: Any) -> EvalCallback:
         render=theirs.render,
         verbose=theirs.verbose,
     )
+    return ours
 
 
 def _named(kind: Callable[..., BaseCallback], *names: str) -> Callable[[Any], BaseCallback]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from drlnb.fleet.callbacks.base import BaseCallback, end_round, hear_step, stops, wants_steps
 from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.plain import Plain
+from drlnb.fleet.policies.policy import counted_as
 from drlnb.fleet.policies.tensors import save_with_ring
 from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.trained import Trained
@@ -81,7 +82,7 @@ class LocalSession:
         """Tell of a step as it is made, until one asks to stop: the round is made to its end."""
         if not self._stopping:
             n_timesteps = self.loop.n_timesteps + n_steps * self.spec.n_envs
-            with self.callback.model.counted_as(n_timesteps):
+            with counted_as(self.callback.model, n_timesteps):
                 self._stopping = not hear_step(self.callback, n_timesteps, told)
 
     def _evaluated(self) -> Evaluated:

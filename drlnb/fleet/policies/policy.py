@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
     from drlnb.rl.networks.exported import Outputs, Policy
 
-__all__ = ["KINDS", "Model", "load_model"]
+__all__ = ["KINDS", "Model", "counted_as", "load_model"]
 
 
 #: What users may want to assign -> what does it instead.
@@ -163,15 +163,6 @@ class Model:
         if self._now is not None:
             return self._now
         return self.trained.n_timesteps if self.trained is not None else 0
-
-    @contextlib.contextmanager
-    def counted_as(self, n_timesteps: int) -> Iterator[None]:
-        """Say in :attr:`num_timesteps` where the step is that a callback is told of."""
-        self._now = n_timesteps
-        try:
-            yield
-        finally:
-            self._now = None
 
     @property
     def version(self) -> int:
@@ -313,6 +304,16 @@ class Model:
                 "name: load(path, NAME=value) changes a setting"
             )
         return save_model(path, self.spec, self._state())
+
+
+@contextlib.contextmanager
+def counted_as(model: Model, n_timesteps: int) -> Iterator[None]:
+    """Say in a model's ``num_timesteps`` where the step is that a callback is told of."""
+    model._now = n_timesteps
+    try:
+        yield
+    finally:
+        model._now = None
 
 
 #: Algorithm -> class of its models; :mod:`drlnb.fleet.algorithms` puts its own in, which can learn on.

@@ -16,6 +16,7 @@ from drlnb.fleet.callbacks.stock import (
     StopTrainingOnNoModelImprovement,
     StopTrainingOnRewardThreshold,
 )
+from tests.fleet.callbacks.test_callbacks import evaluated
 from tests.fleet.callbacks.test_steps import Theirs, named
 from tests.fleet.compatibility.worlds import Anything, dqn, ppo
 
@@ -121,7 +122,20 @@ def test_a_callback_of_an_evaluation_knows_it():
         seen.clear()
         ppo().learn(16, callback=callback, local=True)
         assert len(seen) == (2 if callback is evaluations else 1)
-        assert all(kind is EvalCallback and best >= 1.0 for kind, best in seen)
+        assert all(issubclass(kind, EvalCallback) and best >= 1.0 for kind, best in seen)
+
+
+def test_an_evaluation_of_theirs_shows_its_results():
+    """A script reads them of the object that it has made: the best, and the latest, which a worse one may be."""
+    theirs = named("EvalCallback", eval_env="CartPole-v1", log_path=None, best_model_save_path=None, render=False)
+    vars(theirs).update(n_eval_episodes=2, eval_freq=16, deterministic=True, callback_on_new_best=None, callback=None)
+    ours, seen = as_callback(theirs), []
+    for mean in (3.0, 2.0):
+        ours.on_evaluation(evaluated(mean))
+        seen.append((theirs.best_mean_reward, theirs.last_mean_reward))
+    assert seen == [(3.0, 3.0), (3.0, 2.0)]
+    ppo().learn(16, callback=theirs, local=True)
+    assert theirs.best_mean_reward == theirs.last_mean_reward >= 5.0
 
 
 @pytest.mark.parametrize("n", [1, 3])

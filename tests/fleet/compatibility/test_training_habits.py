@@ -108,9 +108,9 @@ def test_more_environments_than_steps_between_two_targets(interval):
     """The target network follows after each step of all, as it does where it shall after each four."""
     fast = {"n_envs": 4, "train_freq": 1, "learning_rate": 0.05}
     one, other, late = (dqn(target_update_interval=n, **fast) for n in (interval, 4, 1000))
-    assert [row.get("train/n_updates") for row in told(one, 200)] == [None, None, *range(1, 49)]
+    assert [row.get("train/n_updates") for row in told(one, 80)] == [None, None, *range(1, 19)]
     for each in (other, late):
-        each.learn(200, local=True)
+        each.learn(80, local=True)
     assert np.array_equal(one.parameters, other.parameters)
     assert not np.array_equal(one.parameters, late.parameters)
 
@@ -226,6 +226,12 @@ def test_actions_of_several_parts(actions):
     assert actions.contains(model.predict(np.zeros(2))[0])
     with pytest.raises(UnsupportedSpace, match="dqn"):
         dqn(Anything(VECTOR, actions))
+
+
+def test_actions_of_a_plain_gaussian_are_not_squashed():
+    """Without state-dependent exploration it is refused, by its name."""
+    with pytest.raises(ConfigError, match="squash_output"):
+        ppo("Pendulum-v1", use_sde=False, policy_kwargs={"squash_output": True})
 
 
 def test_a_dqn_refuses_numbers():
