@@ -3,6 +3,7 @@
 Public names load on first use, so that importing :mod:`drlnb` in a headless worker costs nothing.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,28 @@ _MODULES = {
 _HOMES = dict.fromkeys(__all__, "drlnb.fleet.callbacks.stock")
 _HOMES |= {name: f"drlnb.fleet.{module}" for module, names in _MODULES.items() for name in names}
 
+#: What users of Stable-Baselines3 may look for here -> what has it instead.
+_WAYS = dict.fromkeys(
+    ("A2C", "ARS", "CrossQ", "DDPG", "QRDQN", "SAC", "TD3", "TQC", "TRPO"), "the algorithms are PPO, DQN and GPF"
+)
+_WAYS |= dict.fromkeys(("DummyVecEnv", "SubprocVecEnv", "make_vec_env"), "n_envs=4 beside an id, a class or a function")
+_WAYS |= dict.fromkeys(
+    ("common", "ppo", "dqn"), "callbacks are drlnb.EvalCallback and so on; the rest goes on as theirs"
+)
+_WAYS |= {
+    "MaskablePPO": "PPO(..., use_masking=True)",
+    "RecurrentPPO": "no algorithm here learns from sequences, env_wrappers='FrameStack' shows the last observations",
+    "HerReplayBuffer": "no goals are made of what was reached; the algorithms are PPO, DQN and GPF",
+    "Monitor": "episodes are counted without one: model.ep_info_buffer, run.rows('episodes')",
+    "VecFrameStack": "env_wrappers='FrameStack'",
+    "VecNormalize": "PPO(..., normalize=True), whose statistics are in the model",
+    "check_env": "a model tries its environment when it is built",
+    "configure": "tensorboard_log=..., verbose=1",
+    "evaluate_policy": "drlnb.rl.evaluate(model, env, n_episodes=40)",
+    "load": "PPO.load(path), as it was saved",
+    "set_random_seed": "seed=... of the model",
+}
+
 register_environments()
 
 
@@ -67,8 +90,13 @@ def __getattr__(name: str) -> object:
         return _version()
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    way = ": the algorithms are PPO, DQN and GPF" if name.isupper() else ""
-    raise AttributeError(f"module 'drlnb' has no attribute {name!r}{way}")
+    told = f"module 'drlnb' has no attribute {name!r}"
+    if name not in _WAYS:
+        raise AttributeError(told)
+    told = f"{told}: {_WAYS[name]}"
+    if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # `from drlnb import NAME` would drop what is told
+        raise ImportError(told, name="drlnb")
+    raise AttributeError(told)
 
 
 def _version() -> str:

@@ -5,35 +5,37 @@ Constructor arguments have Stable-Baselines3's names, order and defaults (:class
 """
 
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.learning import (
     Trainable,
     callbacks_of,
     device_of,
     event_files,
+    holds,
     launch,
     learn_here,
     learn_on_fleet,
+    move,
     resting,
     take_over,
     trains_here,
 )
 from drlnb.fleet.listening import start_listening
-from drlnb.fleet.plain import Plain, Row, by_name
-from drlnb.fleet.policies.files import load_model, saved_versions
+from drlnb.fleet.plain import COUNT, Plain, Row, by_name
+from drlnb.fleet.policies.files import File, load_model, say_versions
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_statistics, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.settings import count
 from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
-from drlnb.runtime.files.versions import versions
 
 if TYPE_CHECKING:
     pass
@@ -42,6 +44,11 @@ __all__ = ["Algorithm"]
 
 #: What a model can be given anew beside the algorithm's settings.
 _COUNTS = ("seed", "n_envs", "n_collectors", "n_learners", "deterministic", "eval_episodes", "eval_max_steps")
+#: What is the model's own -> how it is checked when it is set.
+_READ: Mapping[str, Callable[[object], object]] = {
+    "device": device_of,
+    "verbose": lambda value: count(0).read("verbose", int(value) if isinstance(value, bool) else value),
+}
 #: What a replay ring that has been filled was made for.
 _OF_RING = ("buffer_size", "n_envs")
 
@@ -62,6 +69,7 @@ class Algorithm(Trainable):
     def __init__(self, *args: object, **kwargs: object) -> None:
         given = _own(self, args, kwargs)
         self.fleet = given.pop("fleet", None)
+        holds(self, given["env"])
         super().__init__(described(self.ALGO, given))
 
     # ------------------------------------------------------------------ learn
@@ -69,7 +77,7 @@ class Algorithm(Trainable):
         self,
         total_timesteps: int,
         callback: object = None,
-        log_interval: int = 1,
+        log_interval: int | None = 1,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
@@ -87,7 +95,7 @@ class Algorithm(Trainable):
         callback
             See :mod:`drlnb.fleet.callbacks.base`: one, a function of ``(locals, globals)``, or a list of them.
         log_interval
-            Rounds between two lines of progress (with ``verbose=1`` or `progress_bar`).
+            Rounds between two tables of ``verbose=1``; None: no tables.
         tb_log_name
             Name of the folders below `tensorboard_log`; None: the algorithm's.
         reset_num_timesteps
@@ -111,11 +119,12 @@ class Algorithm(Trainable):
         TrainingFailed
             If training failed; the model then holds its newest checkpoint.
         """
+        total_timesteps = COUNT.read("total_timesteps", total_timesteps)
         log = event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = callbacks_of(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
-            here = trains_here(self, local)
-            (learn_here if here else learn_on_fleet)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
+            learns = learn_here if trains_here(self, local) else learn_on_fleet
+            learns(self, total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:
                 log.close()
@@ -125,7 +134,7 @@ class Algorithm(Trainable):
         self,
         total_timesteps: int,
         callback: object = None,
-        log_interval: int = 1,
+        log_interval: int | None = 1,
         *,
         out: str | Path | None = None,
         on_existing: str = "error",
@@ -177,13 +186,17 @@ class Algorithm(Trainable):
         ValueError
             If it has other spaces; both are named.
         ConfigError
-            If this model is being trained.
+            If they are several of another number than the model's `n_envs`, or this model is being trained.
         """
         del force_reset
         resting(self)
-        self.spec = moved(self.spec, env)
-        if self.trained is not None:
-            self.trained = replace(self.trained, envs=None)
+        spec, n_given = moved(self.spec, env)
+        if n_given not in {None, self.n_envs}:
+            raise ConfigError(
+                f"set_env got {n_given} environments for a model of {self.n_envs}: model.n_envs = {n_given} comes first"
+            )
+        move(self, spec)
+        holds(self, env)
 
     def set_parameters(self, load_path_or_dict: object, exact_match: bool = True, device: str = "auto") -> None:
         """Take other parameters; the optimiser's state stays as it is.
@@ -257,8 +270,8 @@ class Algorithm(Trainable):
         """
         if "spec" in self.__dict__ and name in {*self.spec.hyperparameters, *_COUNTS}:
             _set(self, name, value)
-        elif name == "device":
-            object.__setattr__(self, name, device_of(value))
+        elif name in _READ:
+            object.__setattr__(self, name, _READ[name](value))
         else:
             super().__setattr__(name, value)
 
@@ -266,11 +279,12 @@ class Algorithm(Trainable):
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: File,
         env: object = None,
         device: str = "auto",
         custom_objects: Plain | None = None,
         print_system_info: bool = False,
+        force_reset: bool = True,
         *,
         fleet: Fleet | None = None,
         trust: bool = False,
@@ -281,19 +295,20 @@ class Algorithm(Trainable):
         Parameters
         ----------
         path
-            Zip file (its ``.zip`` may be left out) or folder.
+            Zip file (its ``.zip`` may be left out, or it may be open) or folder.
         env
-            Environment to go on with, with the same spaces; None: the saved one.
-        device
+            Environment to go on with, with the same spaces; None: the saved one.  Several say `n_envs`, too.
+        device, fleet
             As of the constructor.
         custom_objects
             Settings that shall differ from the saved ones, as `changed`.
         print_system_info
             Write the versions that it was saved with, and those of this process.
-        fleet
-            Where to train on; None: as for a new model.
+        force_reset
+            Without effect: a loaded model begins new episodes.
         trust
-            Take a model whose network or environment is its author's own code, which then runs here.
+            Take a model whose network or environment is its author's own code, which then runs here; an environment
+            that is given with `env` needs no trust.
         **changed
             Settings that shall differ from the saved ones; the network must stay the same.
 
@@ -308,10 +323,10 @@ class Algorithm(Trainable):
         ConfigError
             If a changed setting is unknown or wrong.
         """
+        del force_reset
         if print_system_info:
-            for where, known in (("saved with", saved_versions(path)), ("this process has", versions())):
-                say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
-        spec, trained = load_model(path, trust=trust)
+            say_versions(path)
+        spec, trained = load_model(path, trust=trust, elsewhere=env is not None)
         if spec.algo != cls.ALGO:
             right = KINDS[spec.algo].__name__
             raise CheckpointError(f"{path}: holds a {right} model, not {cls.__name__}: drlnb.{right}.load reads it")
@@ -319,7 +334,9 @@ class Algorithm(Trainable):
         Model.__init__(model, spec, trained)
         model.fleet = fleet
         if env is not None:
-            model.spec = moved(spec, env)
+            model.spec, n_given = moved(spec, env)
+            changed = {**({"n_envs": n_given} if n_given else {}), **changed}
+            holds(model, env)
         changed = {**by_name("custom_objects", custom_objects), **changed}
         if changed:
             _alter(model, _own(model, None, changed), str(path))
@@ -331,7 +348,7 @@ class Algorithm(Trainable):
 def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
     """Keep what belongs to the model of a constructor's arguments; return the others, which are its task's."""
     given = bound(type(model).__name__, model.ALGO, model.__signature__, args, kwargs)
-    model.verbose = int(given.pop("verbose", 0))
+    model.verbose = given.pop("verbose", 0)
     model.tensorboard_log = given.pop("tensorboard_log", None)
     model.device = given.pop("device", "auto")
     model.several = given.get("n_collectors", 1) not in {None, 1}
@@ -340,6 +357,11 @@ def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
 
 def _set(model: Algorithm, name: str, value: object) -> None:
     """Change one of its settings, wherever it trains or rests."""
+    if name == "policy" and hasattr(value, "state_dict"):
+        raise AttributeError(
+            f"policy of a {type(model).__name__} is a copy: set_parameters(...) changes the model, and policy_kwargs "
+            "or a policy function its network"
+        )
     if model._live is not None:
         model._live.set(name, live_value(model.spec, PREFIX + name, value))
         return

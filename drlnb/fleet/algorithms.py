@@ -2,7 +2,10 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from drlnb.fleet.algorithm import Algorithm
+from drlnb.rl.settings.dqn import DqnSettings
 
 __all__ = ["DQN", "GPF", "PPO"]
 
@@ -89,6 +92,12 @@ policy_kwargs
         "replay_buffer_class", "replay_buffer_kwargs", "optimize_memory_usage", "n_steps", "target_update_interval",
         "exploration_fraction", "exploration_initial_eps", "exploration_final_eps", "max_grad_norm", *_LAST,
     )  # fmt: skip
+
+    @property
+    def exploration_rate(self) -> float:
+        """Probability of a random action at the step that the model has come to."""
+        used = np.array(self.num_timesteps)
+        return float(DqnSettings.from_mapping(self.settings).epsilon(used, self.spec.total_timesteps))
 
 
 class GPF(Algorithm):

@@ -2,14 +2,15 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.local_session import LocalSession
-from drlnb.fleet.callbacks.progress import ProgressLine, ProgressTable, TensorBoardLog, budget_folder
+from drlnb.fleet.callbacks.progress import ProgressLine, ProgressTable, TensorBoardLog, TheirLog, budget_folder
 from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet, client_of, current_fleet
 from drlnb.fleet.listening import RunSession
@@ -20,9 +21,10 @@ from drlnb.fleet.policies.tensors import republished
 from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
+from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
-from drlnb.records.spec import RlWork
+from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.policies import is_module
@@ -38,13 +40,23 @@ __all__ = [
     "callbacks_of",
     "device_of",
     "event_files",
+    "holds",
     "launch",
     "learn_here",
     "learn_on_fleet",
+    "move",
     "resting",
     "take_over",
     "trains_here",
 ]
+
+
+#: Model -> what its script has given it as environment, and may change; no part of the model, which can be copied.
+_GIVEN: "WeakKeyDictionary[Trainable, object]" = WeakKeyDictionary()
+
+
+#: Model -> where the copies come from that its script steps by hand, and these.
+_STEPPED: "WeakKeyDictionary[Trainable, tuple[dict[str, object], VecEnv]]" = WeakKeyDictionary()
 
 
 class Trainable(Model):
@@ -63,8 +75,6 @@ class Trainable(Model):
     #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
-    #: Environment steps at the step that a callback is told of; None: none is.
-    _now: int | None = None
 
     def _state(self) -> Trained:
         take_over(self)
@@ -79,37 +89,44 @@ class Trainable(Model):
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
         take_over(self)
-        if self._now is not None:
-            return self._now
-        return super().num_timesteps if self._live is None else self._live.n_timesteps
-
-    @contextlib.contextmanager
-    def counted_as(self, n_timesteps: int) -> Iterator[None]:
-        """Say in :attr:`num_timesteps` where the step is that a callback is told of."""
-        self._now = n_timesteps
-        try:
-            yield
-        finally:
-            self._now = None
+        live = self._live if self._now is None else None
+        return super().num_timesteps if live is None else live.n_timesteps
 
     @property
     def ep_info_buffer(self) -> list[dict[str, float]]:
         """Return and length of the latest 100 episodes, as ``{"r", "l"}``."""
-        episodes = (
-            self._live.episodes if self._live is not None else () if self.trained is None else self.trained.episodes
-        )
-        return [{"r": float(each[0]), "l": float(each[1])} for each in episodes]
+        held = self._live or self.trained
+        return [{"r": float(each[0]), "l": float(each[1])} for each in (held.episodes if held else ())]
 
     def live_env(self) -> VecEnv | None:
         """Return the environments that learn in this process now; None where there are none."""
         return None if self._live is None else VecEnv(self.spec, self._live.envs)
 
     def get_env(self, render_mode: str | None = None) -> VecEnv:
-        """Return the environments that learn in this process now, else copies to be stepped by hand."""
-        return self.live_env() or super().get_env(render_mode)
+        """Return the environments that learn in this process now, else copies to be stepped by hand.
+
+        The same copies each time, until they are closed, or the model gets other environments.
+        """
+        return self.live_env() or _in_hand(self, render_mode, super().get_env)
+
+    env = property(lambda self: self.get_env(), doc="What :meth:`get_env` returns.")
+
+    def set_logger(self, logger: object) -> None:
+        """Write scalars by what Stable-Baselines3's ``configure(...)`` returned, instead of tables and event files."""
+        self.logger.follow(logger)
 
     def get_vec_normalize_env(self) -> None:
         """Return None: the model holds its statistics itself."""
+
+
+def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | None], VecEnv]) -> VecEnv:
+    """Return the copies that a model's script steps by hand; others where these are closed or of other environments."""
+    source = {key: getattr(model.spec, key) for key in (*SOURCE_KEYS, "n_envs")}
+    of, env = _STEPPED.get(model, (None, None))
+    if env is None or of != source or env.closed or render_mode not in {None, env.render_mode}:
+        env = make(render_mode)
+        _STEPPED[model] = source, env
+    return env
 
 
 def trains_here(model: Trainable, local: bool | None) -> bool:
@@ -242,6 +259,25 @@ def resting(model: Trainable) -> None:
         raise ConfigError("this model is being trained: a callback cannot change that")
 
 
+def holds(model: Trainable, env: object) -> None:
+    """Note what a script has given a model as environment: what is set on it counts in the next budget."""
+    _GIVEN[model] = env
+
+
+def _look_again(model: Trainable) -> None:
+    """Take what the script has set on its environment since; episodes begin anew where that is something."""
+    spec = as_it_stands(model.spec, _GIVEN[model]) if model in _GIVEN else model.spec
+    if spec != model.spec:
+        move(model, spec)
+
+
+def move(model: Trainable, spec: RlWork) -> None:
+    """Have a model go on with new episodes in another environment."""
+    model.spec = spec
+    if model.trained is not None:
+        model.trained = replace(model.trained, envs=None)
+
+
 def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
     model.spec = spec
     if start is not None:
@@ -252,6 +288,7 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
     """Return the task with its budget, and where it goes on from; None: from the beginning."""
     total = COUNT.read("total_timesteps", total)
     resting(model)
+    _look_again(model)
     trained = model.trained
     if trained is None or trained.n_rounds == 0:
         return replace(model.spec, total_timesteps=total), None
@@ -263,6 +300,8 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
 
 def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
     """Return the callback that writes event files; None where nobody asked for them."""
+    if model.logger.theirs is not None:
+        return None  # it writes what it was configured for, as there
     if model.tensorboard_log is None:
         if name is not None:
             raise ConfigError(
@@ -274,13 +313,21 @@ def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool
 
 
 def callbacks_of(
-    model: Trainable, callback: object, log_interval: int, log: TensorBoardLog | None, *, progress_bar: bool = False
+    model: Trainable,
+    callback: object,
+    log_interval: int | None,
+    log: TensorBoardLog | None,
+    *,
+    progress_bar: bool = False,
 ) -> CallbackList:
     """Return the user's callbacks, and behind them those that write and show what they have recorded."""
     own: list[BaseCallback] = [] if log is None else [log]
-    COUNT.read("log_interval", log_interval)
+    if log_interval is not None:
+        COUNT.read("log_interval", log_interval)
     if progress_bar:
         own.append(ProgressLine())
-    if model.verbose:
+    if model.logger.theirs is not None:
+        own.append(TheirLog(log_interval))
+    elif model.verbose and log_interval is not None:
         own.append(ProgressTable(log_interval))
     return CallbackList(own if callback is None else [as_callback(callback), *own])

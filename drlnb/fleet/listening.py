@@ -5,11 +5,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, as_callback, end_round, stops
+from drlnb.fleet.callbacks.base import BaseCallback, ConvertCallback, as_callback, end_round, stops, wants_steps
 from drlnb.fleet.callbacks.events import Evaluated, Written
+from drlnb.fleet.callbacks.foreign import Foreign
 from drlnb.fleet.faces import say
-from drlnb.fleet.policies.files import load_model, save_model
+from drlnb.fleet.policies.files import load_model
 from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.tensors import save_with_ring
 from drlnb.fleet.training import Training
 from drlnb.fleet.trainings import STOP_S
 from drlnb.fleet.watch import known_rl
@@ -45,16 +47,21 @@ class RunSession:
             self._asked = self._round
             self.run.checkpoint(self.task)
 
-    def save(self, version: int, path: str | Path) -> bool:
+    def save(self, version: int, path: str | Path, ring: Path | None = None) -> bool:
         """Save the parameters of a version, if a checkpoint of them is on disk."""
         with contextlib.suppress(CheckpointError):
-            save_model(path, *load_model(self._folder / str(version - 1), trust=True))
+            save_with_ring(path, *load_model(self._folder / str(version - 1), trust=True), ring)
             return True
         return False
 
     def follow(self) -> None:
         """Call the callbacks until the run has ended; stop it if one returns False, or raises."""
         tap = self.run.watch.feed.tap()
+        if _hears_steps(self.callback):
+            say(
+                "steps are made in other processes: _on_step is called for all steps of a round when it has ended, "
+                "without infos, rewards and dones; learn(..., local=True) calls it as each is made"
+            )
         try:
             self.callback.on_training_start()
             while True:
@@ -124,6 +131,12 @@ _HANDLERS: Handlers = {
     WriteCheckpoint: RunSession._commanded,
     CheckpointWritten: RunSession._written,
 }
+
+
+def _hears_steps(callback: BaseCallback) -> bool:
+    """Return whether code of the user's is called for each step."""
+    own = isinstance(callback, ConvertCallback | Foreign) or not type(callback).__module__.startswith("drlnb.")
+    return (own and wants_steps(callback)) or any(map(_hears_steps, callback.children))
 
 
 def listen(run: Training, callback: object, *, task: str | None = None) -> threading.Thread:

@@ -285,7 +285,12 @@ def as_rows(space: Facts, obs: object) -> tuple[np.ndarray, bool]:
     """
     form, wanted = form_of(space), tuple(space["shape"])
     if form is None or (isinstance(obs, np.ndarray) and obs.dtype == form.dtype and obs.shape[-1:] == wanted):
-        rows = np.asarray(obs)
+        try:
+            rows = np.asarray(obs)
+        except ValueError:  # rows of unequal lengths
+            raise ValueError(f"observation must have the shape {wanted} or (n, *{wanted}), got {obs!r:.60}") from None
+        if rows.dtype.kind not in "biuf":
+            raise ValueError(f"observation must be numbers of the shape {wanted} or (n, *{wanted}), got {obs!r:.60}")
         if rows.shape != wanted and rows.shape[1:] != wanted:
             raise ValueError(f"observation must have the shape {wanted} or (n, *{wanted}), got {rows.shape}")
         return (rows[None], True) if rows.shape == wanted else (rows, False)

@@ -108,6 +108,28 @@ def test_the_best_and_the_asked_for_are_saved_and_false_stops(fleet, tmp_path):
     assert max(row.n_timesteps for row in written) == model.num_timesteps
 
 
+def test_a_checkpoint_that_was_asked_for_comes_with_its_ring(fleet, tmp_path):
+    """Another model goes on from both; whoever did not ask for rings has none, and nobody has what others asked for."""
+
+    class Stop(BaseCallback):
+        def on_checkpoint(self, checkpoint):
+            return checkpoint.reason != "checkpoint"
+
+    dqn = {"learning_starts": 40, "train_freq": 16, "buffer_size": 512, "policy_kwargs": {"net_arch": [8]}}
+    model = drlnb.DQN("MlpPolicy", "CartPole-v1", n_envs=2, seed=1, fleet=fleet, **dqn)
+    asking = drlnb.CheckpointCallback(64, tmp_path, save_replay_buffer=True, verbose=0)
+    model.learn(10**6, [asking, drlnb.CheckpointCallback(10**7, tmp_path, "never", verbose=0), Stop()])
+    rings = list(tmp_path.glob("rl_model_replay_buffer_*_steps.safetensors"))
+    assert rings
+    for ring in rings:
+        steps = int(ring.stem.split("_")[4])
+        loaded = drlnb.DQN.load(tmp_path / f"rl_model_{steps}_steps.zip")
+        loaded.load_replay_buffer(ring)
+        assert loaded.num_timesteps == steps >= 128
+        assert loaded.learn(64, reset_num_timesteps=False, local=True).num_timesteps == steps + 64
+    assert len(list(tmp_path.glob("*.zip"))) == len(rings)
+
+
 def test_a_callback_that_raises_stops_the_run(fleet):
     """The error comes out of `learn`, the run ends as stopped, and the model holds its last checkpoint."""
 

@@ -117,7 +117,7 @@ def test_steps_between_updates_may_have_their_unit():
     assert dqn(train_freq=(4, "step")).train_freq == 4
     assert dqn(train_freq=(2, SimpleNamespace(value="step"))).train_freq == 2
     with pytest.raises(
-        ConfigError, match=r"train_freq counts steps of each environment, as 4 or \(4, 'step'\), got \(1,"
+        ConfigError, match=r"train_freq: counts steps of each environment, as 4 or \(4, 'step'\), got \(1,"
     ):
         dqn(train_freq=(1, "episode"))
 

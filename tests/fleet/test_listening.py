@@ -67,3 +67,33 @@ def test_what_cannot_be_heard_is_refused(training):
         listen(training, 3, task="a")
     with pytest.raises(ConfigError, match=r"cannot be given .*eval_freq.*: hand the callback to a model's learn"):
         listen(training, drlnb.EvalCallback(verbose=0), task="a")
+
+
+class Counting(drlnb.BaseCallback):
+    """Hears of each step."""
+
+    def _on_step(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("callback", "said"),
+    [
+        (Counting, 1),
+        (lambda: [Counting(), lambda *_: True], 1),
+        (lambda: drlnb.EveryNTimesteps(10, Counting()), 1),
+        (lambda: drlnb.CheckpointCallback(10**9, "none"), 0),
+        (drlnb.BaseCallback, 0),
+    ],
+)
+def test_who_hears_of_steps_is_told_once_when(training, link, capsys, callback, said):
+    """Code of the user's that is called for each step; not those that the package brings."""
+    link.say(header("a"), opened("a"), finished("a", 1), finished("a", 2))
+    thread = listen(training, callback(), task="a")
+    link.say(*ENDS)
+    thread.join(10)
+    line = (
+        "drlnb: steps are made in other processes: _on_step is called for all steps of a round when it has ended, "
+        "without infos, rewards and dones; learn(..., local=True) calls it as each is made"
+    )
+    assert capsys.readouterr().err.splitlines().count(line) == said

@@ -7,12 +7,12 @@ effect at a later boundary between rounds, in this process at the next one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import ClassVar
 
 from drlnb.fleet.callbacks.events import Evaluated, Metrics, Session, Written
 from drlnb.fleet.faces import say
-from drlnb.fleet.policies.logger import Logger
-from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.policy import Model, counted_as
 from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.errors import ConfigError
 
@@ -24,6 +24,7 @@ __all__ = [
     "as_callback",
     "end_round",
     "hear_step",
+    "hear_steps",
     "report",
     "stops",
     "wants_steps",
@@ -63,6 +64,8 @@ class BaseCallback:
     session: Session
     #: Whether callbacks of this one have its parent, instead of itself, as theirs.
     TRANSPARENT: ClassVar[bool] = False
+    #: Whether it hears of a round's steps together when the round has ended, in this process, too.
+    TOGETHER: ClassVar[bool] = False
 
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose
@@ -122,7 +125,7 @@ class BaseCallback:
             False stops the training.
         """
         del metrics
-        go_on = self._heard or not wants_steps(self) or _steps(self)
+        go_on = self._heard or not wants_steps(self) or hear_steps(self)
         self._heard = False
         self._on_rollout_end()
         self._on_rollout_start()
@@ -142,10 +145,7 @@ class BaseCallback:
         self._on_training_end()
 
     # ------------------------------------------------------------------ Stable-Baselines3's
-    @property
-    def logger(self) -> Logger:
-        """Where scalars can be recorded beside the round's own."""
-        return self.model.logger
+    logger = property(attrgetter("model.logger"), doc="Where scalars can be recorded beside the round's own.")
 
     @property
     def training_env(self) -> VecEnv:
@@ -164,7 +164,9 @@ class BaseCallback:
         """Prepare; the model is known."""
 
     def _on_training_start(self) -> None:
-        """Do what is due when training begins."""
+        """Do what is due when training begins; callbacks that belong to this one are told."""
+        for child in self.children:
+            child._on_training_start()
 
     def _on_rollout_start(self) -> None:
         """Do what is due when a round begins."""
@@ -207,12 +209,21 @@ def hear_step(callback: BaseCallback, n_timesteps: int, told: Mapping[str, objec
     told
         What the environments answered, by Stable-Baselines3's names.
     """
+    _tell(callback, told)
+    if callback.TOGETHER:
+        return True
     callback._heard = True
     if callback.TRANSPARENT:
         return _all(hear_step(child, n_timesteps, told) for child in callback.children)
     _count(callback, callback.n_calls + 1, n_timesteps)
-    callback.locals.update(told)
     return not (wants_steps(callback) and stops(callback._on_step()))
+
+
+def _tell(callback: BaseCallback, told: Mapping[str, object]) -> None:
+    """Put what a step says into the locals of a callback and of all that belong to it."""
+    callback.locals.update(told)
+    for child in callback.children:
+        _tell(child, told)
 
 
 def _update(callback: BaseCallback, metrics: Metrics) -> None:
@@ -237,13 +248,14 @@ def _count(callback: BaseCallback, n_calls: int, num_timesteps: int) -> None:
         _count(child, n_calls, num_timesteps)
 
 
-def _steps(callback: BaseCallback) -> bool:
+def hear_steps(callback: BaseCallback) -> bool:
     """Call ``_on_step`` for each step of the round that has ended, until one stops; return whether to go on."""
     go_on = True
     for counters in callback._counted:
         _count(callback, *counters)
-        if stops(callback._on_step()):
-            go_on = False
+        with counted_as(callback.model, callback.num_timesteps):
+            go_on = not stops(callback._on_step())
+        if not go_on:
             break
     _count(callback, *callback._counted[-1])
     return go_on

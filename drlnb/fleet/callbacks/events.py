@@ -49,5 +49,8 @@ class Session(Protocol):
     def checkpoint(self) -> None:
         """Write a checkpoint soon; :meth:`BaseCallback.on_checkpoint` is called when it is there."""
 
-    def save(self, version: int, path: str | Path) -> bool:
-        """Save the model with the parameters of a version; return whether they are (still) at hand."""
+    def save(self, version: int, path: str | Path, ring: Path | None = None) -> bool:
+        """Save the model with the parameters of a version; return whether they are (still) at hand.
+
+        `ring` is the file of its replay ring, where it has one; None: it is not saved.
+        """

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, ConvertCallback
+from drlnb.fleet.callbacks.progress import LogEveryNTimesteps
 from drlnb.fleet.callbacks.stock import (
     CheckpointCallback,
     EvalCallback,
@@ -33,6 +34,8 @@ class Foreign(BaseCallback):
         self.theirs = theirs
 
     def _init_callback(self) -> None:
+        if self.parent is not None:  # of ours: theirs, which it was given to, never hears of anything
+            self.theirs.parent = self.parent
         self.theirs.init_callback(self.model)
 
     def _on_training_start(self) -> None:
@@ -43,8 +46,7 @@ class Foreign(BaseCallback):
         self.theirs.on_rollout_start()
 
     def _on_step(self) -> bool:
-        with self.model.counted_as(self.num_timesteps):
-            return bool(self.theirs.on_step())
+        return bool(self.theirs.on_step())
 
     def _on_rollout_end(self) -> None:
         self.theirs.on_rollout_end()
@@ -61,10 +63,15 @@ def ours_of(theirs: Any) -> BaseCallback:
 
 def _evaluation(theirs: Any) -> EvalCallback:
     log_path = theirs.log_path  # they have put the file's name behind the folder
-    return EvalCallback(
+
+    def show(*_: object) -> None:
+        """Put the results into theirs: scripts read them of the object that they have made."""
+        theirs.best_mean_reward, theirs.last_mean_reward = ours.best_mean_reward, ours.last_mean_reward
+
+    ours = EvalCallback(
         theirs.eval_env,
         callback_on_new_best=theirs.callback_on_new_best,
-        callback_after_eval=theirs.callback,
+        callback_after_eval=[show, theirs.callback],
         n_eval_episodes=theirs.n_eval_episodes,
         eval_freq=theirs.eval_freq,
         log_path=None if log_path is None else Path(log_path).parent,
@@ -73,6 +80,7 @@ def _evaluation(theirs: Any) -> EvalCallback:
         render=theirs.render,
         verbose=theirs.verbose,
     )
+    return ours
 
 
 def _named(kind: Callable[..., BaseCallback], *names: str) -> Callable[[Any], BaseCallback]:
@@ -91,6 +99,7 @@ _OURS: Mapping[str, Callable[[Any], BaseCallback]] = {
         StopTrainingOnNoModelImprovement, "max_no_improvement_evals", "min_evals"
     ),
     "EveryNTimesteps": lambda theirs: EveryNTimesteps(theirs.n_steps, theirs.callback),
+    "LogEveryNTimesteps": lambda theirs: LogEveryNTimesteps(theirs.n_steps),
     "CallbackList": lambda theirs: CallbackList(theirs.callbacks),
     "ConvertCallback": lambda theirs: ConvertCallback(theirs.callback, theirs.verbose),
 }

@@ -6,7 +6,8 @@ from pathlib import Path
 from drlnb.fleet.callbacks.base import BaseCallback, end_round, hear_step, stops, wants_steps
 from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.plain import Plain
-from drlnb.fleet.policies.files import save_model
+from drlnb.fleet.policies.policy import counted_as
+from drlnb.fleet.policies.tensors import save_with_ring
 from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.collecting.evaluation import evaluate_parameters
@@ -44,11 +45,11 @@ class LocalSession:
         """Call the callbacks for a checkpoint at the end of this round: the state is at hand then."""
         self._asked = True
 
-    def save(self, version: int, path: str | Path) -> bool:
+    def save(self, version: int, path: str | Path, ring: Path | None = None) -> bool:
         """Save the present parameters if they are of that version."""
         if version != self.loop.n_rounds + 1:
             return False
-        save_model(path, self.spec, self.loop.trained())
+        save_with_ring(path, self.spec, self.loop.trained(), ring)
         return True
 
     def follow(self) -> Trained:
@@ -81,7 +82,8 @@ class LocalSession:
         """Tell of a step as it is made, until one asks to stop: the round is made to its end."""
         if not self._stopping:
             n_timesteps = self.loop.n_timesteps + n_steps * self.spec.n_envs
-            self._stopping = not hear_step(self.callback, n_timesteps, told)
+            with counted_as(self.callback.model, n_timesteps):
+                self._stopping = not hear_step(self.callback, n_timesteps, told)
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]

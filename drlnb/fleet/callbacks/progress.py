@@ -5,6 +5,7 @@ Event files of `tensorboard_log` lie as Stable-Baselines3 lays them out, one fol
 writes, in a thread of its own, fed by the rows that callbacks get.
 """
 
+import glob
 import re
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,15 @@ from drlnb.fleet.plain import COUNT
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
 
-__all__ = ["ProgressLine", "ProgressTable", "TensorBoardLog", "budget_folder", "table"]
+__all__ = [
+    "LogEveryNTimesteps",
+    "ProgressLine",
+    "ProgressTable",
+    "TensorBoardLog",
+    "TheirLog",
+    "budget_folder",
+    "table",
+]
 
 #: Letters of a bar; longest name and value in a table.
 _BAR, _WIDEST = 20, 36
@@ -37,6 +46,51 @@ class ProgressTable(BaseCallback):
         self._n_rounds += 1
         if self._n_rounds % self._every == 0:
             print(table({**metrics, **self.logger.name_to_value}), flush=True)  # noqa: T201 - it is for the reader
+        return None
+
+
+class TheirLog(BaseCallback):
+    """Have a logger of Stable-Baselines3's write the scalars of each `every`-th round, and of evaluations."""
+
+    def __init__(self, every: int | None) -> None:
+        super().__init__()
+        self._every, self._n_rounds = every, 0
+
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Write the round's scalars, beside what callbacks have recorded with it."""
+        self._n_rounds += 1
+        if self._every is not None and self._n_rounds % self._every == 0:
+            self._write(metrics)
+            self.logger.theirs.dump(int(metrics["time/total_timesteps"]))
+        return None
+
+    def on_evaluation(self, evaluation: Evaluated) -> bool | None:
+        """Record how it went; a round's end writes it."""
+        rate, how = evaluation.success_rate, evaluation.deterministic
+        self._write(evaluation_scalars(evaluation.mean_reward, rate, deterministic=how))
+        return None
+
+    def _write(self, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self.logger.theirs.record(name, value)
+
+
+class LogEveryNTimesteps(ProgressTable):
+    """Print the scalars of the round that is the first to end after each `n_steps` steps, for ``verbose=1``."""
+
+    def __init__(self, n_steps: int) -> None:
+        super().__init__()
+        self._n_steps, self._printed = COUNT.read("n_steps", n_steps), 0
+
+    def _init_callback(self) -> None:
+        self._printed = self.num_timesteps
+
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Print the round's scalars if they are due."""
+        before, now = self._printed, self.num_timesteps
+        if self.model.verbose and now // self._n_steps > before // self._n_steps:
+            self._printed = now
+            super().on_round_end(metrics)
         return None
 
 
@@ -134,7 +188,9 @@ def budget_folder(folder: str | Path, name: str, *, anew: bool) -> Path:
     anew
         The next free number, else the newest that is there.
     """
-    taken = [re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in Path(folder).glob(f"{name}_*")]
+    taken = [
+        re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in Path(folder).glob(f"{glob.escape(name)}_*")
+    ]
     newest = max((int(match[1]) for match in taken if match), default=0)
     return Path(folder) / f"{name}_{newest + 1 if anew or not newest else newest}"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from drlnb.fleet.callbacks.base import BaseCallback, EventCallback, as_callback, report
-from drlnb.fleet.callbacks.events import Evaluated, Written
+from drlnb.fleet.callbacks.base import BaseCallback, EventCallback, as_callback, hear_steps, report, wants_steps
+from drlnb.fleet.callbacks.events import Evaluated, Metrics, Written
 from drlnb.fleet.plain import COUNT
 from drlnb.fleet.tasks.arguments import moved
 from drlnb.records.errors import ConfigError
@@ -63,7 +63,7 @@ class CheckpointCallback(BaseCallback):
     name_prefix
         Beginning of the files' names.
     save_replay_buffer
-        Must be False: the ring is in the run's checkpoints.
+        Save a DQN's replay ring, too, as ``SAVE_PATH/NAME_PREFIX_replay_buffer_<steps>_steps.safetensors``.
     save_vecnormalize
         Either: a saved model holds its normaliser.
     verbose
@@ -81,30 +81,32 @@ class CheckpointCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         del save_vecnormalize
-        if save_replay_buffer:
-            raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
         self.save_freq = COUNT.read("save_freq", save_freq)
-        self.save_path, self.name_prefix = Path(save_path), name_prefix
+        self.save_path, self.name_prefix, self.save_replay_buffer = Path(save_path), name_prefix, save_replay_buffer
         #: Steps, or the parent's calls, so far.
         self._seen = 0
-        self._asked = False
+        #: Environment steps at each request whose checkpoint has not come yet.
+        self._asked: list[int] = []
 
     def _init_callback(self) -> None:
-        self._seen, self._asked = 0 if self.parent else self.num_timesteps, False
+        self._seen, self._asked = 0 if self.parent else self.num_timesteps, []
 
     def _on_step(self) -> bool:
         every = self.save_freq if self.parent else self.save_freq * self.model.n_envs
         before, self._seen = self._seen, self._seen + 1 if self.parent else self.num_timesteps
         if self._seen // every > before // every:
-            self._asked = True
+            self._asked.append(self.num_timesteps)
             self.session.checkpoint()
         return True
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
         """Copy the checkpoint that was asked for."""
-        if checkpoint.reason == "checkpoint" and self._asked:
+        waiting = [asked for asked in self._asked if asked > checkpoint.n_timesteps]
+        if checkpoint.reason == "checkpoint" and len(waiting) < len(self._asked):  # others ask, too
+            self._asked = waiting
             path = self.save_path / f"{self.name_prefix}_{checkpoint.n_timesteps}_steps.zip"
-            if self.session.save(checkpoint.version, path):
+            ring = path.with_name(f"{self.name_prefix}_replay_buffer_{checkpoint.n_timesteps}_steps.safetensors")
+            if self.session.save(checkpoint.version, path, ring if self.save_replay_buffer else None):
                 report(self, f"saved {path}")
         return None
 
@@ -143,7 +145,14 @@ class EvalCallback(EventCallback):
     ----------
     best_mean_reward, last_mean_reward
         Mean returns, in raw reward units; ``-inf`` before the first evaluation.
+
+    Notes
+    -----
+    A subclass whose ``_on_step`` reads them, as to prune a trial, is called for the steps of a round when the
+    evaluation that is due in it has been played.
     """
+
+    TOGETHER = True
 
     def __init__(
         self,
@@ -175,8 +184,11 @@ class EvalCallback(EventCallback):
         self.best_mean_reward = self.last_mean_reward = -math.inf
         self.evaluations: list[Evaluated] = []
         self._best_version = 0
+        #: The steps of a round are told when its evaluation has been played.
+        self._waiting = False
 
     def _init_callback(self) -> None:
+        self._waiting = False
         if self.parent is not None:
             raise ConfigError("EvalCallback stands beside other callbacks, not in one: its eval_freq says when")
 
@@ -196,6 +208,13 @@ class EvalCallback(EventCallback):
             **({} if self.eval_env is None else _elsewhere(self.model.spec, self.eval_env)),
         }
 
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Have a subclass wait for the evaluation that is due before it hears of the round's steps."""
+        every, n = self.eval_freq * self.model.n_envs, len(self._counted) * self.model.n_envs
+        self._waiting = wants_steps(self) and self.num_timesteps // every > (self.num_timesteps - n) // every
+        self._heard = self._waiting  # they come later
+        return super().on_round_end(metrics)
+
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
         """Keep the result, save a new best, and call the other callbacks."""
         if evaluation.deterministic != self.deterministic:
@@ -210,28 +229,34 @@ class EvalCallback(EventCallback):
         go_on = True
         if mean > self.best_mean_reward:
             self.best_mean_reward, self._best_version = mean, evaluation.version
-            self._save_best(evaluation.version)
+            _save_best(self, evaluation.version)
             if self.callback_on_new_best is not None:
                 go_on = self.callback_on_new_best.on_step()
-        return self._on_event() and go_on
+        go_on = self._on_event() and go_on
+        if self._waiting:
+            self._waiting = False
+            go_on = hear_steps(self) and go_on
+        return go_on
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
         """Copy the checkpoint of the best parameters."""
         if checkpoint.version == self._best_version:
-            self._save_best(checkpoint.version)
+            _save_best(self, checkpoint.version)
         return super().on_checkpoint(checkpoint)
 
-    def _save_best(self, version: int) -> None:
-        if self.best_model_save_path is None:
-            return
-        path = self.best_model_save_path / "best_model.zip"
-        if self.session.save(version, path):
-            report(self, f"new best mean return {self.best_mean_reward:.2f}: saved {path}")
-            self._best_version = 0
+
+def _save_best(callback: EvalCallback, version: int) -> None:
+    """Copy a version's parameters as the best ones, where they are wanted and at hand."""
+    if callback.best_model_save_path is None:
+        return
+    path = callback.best_model_save_path / "best_model.zip"
+    if callback.session.save(version, path):
+        report(callback, f"new best mean return {callback.best_mean_reward:.2f}: saved {path}")
+        callback._best_version = 0
 
 
 def _elsewhere(spec: RlWork, env: object) -> dict[str, object]:
-    there = moved(spec, env)
+    there, _ = moved(spec, env)
     sources = [{key: getattr(each, key) for key in SOURCE_KEYS} for each in (spec, there)]
     return {} if sources[0] == sources[1] else {"eval_source": sources[1]}
 

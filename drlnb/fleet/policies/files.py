@@ -10,7 +10,9 @@ import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import RlWork
@@ -20,13 +22,16 @@ from drlnb.rl.pickled import code_in
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.versions import versions
 
-__all__ = ["load_model", "newest", "refuse_code", "save_model", "saved_versions"]
+__all__ = ["File", "load_model", "newest", "refuse_code", "save_model", "say_versions"]
+
+#: Where a model is written, or read from: a name, or a file that is open in binary mode.
+File = str | Path | BinaryIO
 
 #: Every file of a zip gets this time (the first that a zip knows), so that the same model is the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def save_model(path: str | Path, spec: RlWork, trained: Trained) -> Path:
+def save_model(path: File, spec: RlWork, trained: Trained) -> Path | BinaryIO:
     """Write a model; an older file of that name is replaced only when the new one is whole.
 
     Snapshots of environments and the replay ring are left out: they belong to a run's checkpoints.
@@ -36,6 +41,9 @@ def save_model(path: str | Path, spec: RlWork, trained: Trained) -> Path:
     facts, blobs = pack(spec, replace(trained, envs=None, replay=None))
     facts["versions"] = versions()
     files: dict[str, bytes] = {checkpoint.META: checkpoint.meta(facts, blobs), **blobs}
+    if not isinstance(path, str | Path):
+        path.write(_zipped(files))
+        return path
     target = Path(path)
     folder = target.is_dir() or str(path).endswith(("/", os.sep))
     if not folder and not target.suffix:
@@ -75,15 +83,17 @@ def _zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def load_model(path: str | Path, *, trust: bool = False) -> tuple[RlWork, Trained]:
+def load_model(path: File, *, trust: bool = False, elsewhere: bool = False) -> tuple[RlWork, Trained]:
     """Read what :func:`save_model` wrote, or one checkpoint of a run.
 
     Parameters
     ----------
     path
-        Zip file (its ``.zip`` may be left out) or folder.
+        Zip file (its ``.zip`` may be left out, or it may be open) or folder.
     trust
         Take a model whose network, or environment, is a function of its author's as well: using it runs their code.
+    elsewhere
+        Leave the environment out: the caller has another one.
 
     Returns
     -------
@@ -96,42 +106,51 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[RlWork, Traine
         If nothing is there, or it is damaged, or was written by a version that knows more.
     """
     target, saved = _read(path)
+    facts = dict(saved.facts)
+    if elsewhere:
+        facts["spec"] = {**facts.get("spec", {}), "env_factory": None, "env_kwargs": {}}
     if not trust:
-        refuse_code(saved.facts.get("spec", {}), target)
-    spec, trained = unpack(saved.facts, saved.blobs, str(target))
+        refuse_code(facts.get("spec", {}), target)
+    spec, trained = unpack(facts, saved.blobs, str(target))
     if not isinstance(spec, RlWork):
         raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
     return spec, trained
 
 
-def saved_versions(path: str | Path) -> dict[str, str]:
-    """Return the versions of packages that a model was saved with; raises as :func:`load_model`."""
-    return dict(_read(path)[1].facts.get("versions", {}))
+def say_versions(path: File) -> None:
+    """Say with which packages a model was saved, and which this process has; raises as :func:`load_model`."""
+    saved = _read(path)[1].facts.get("versions", {})
+    for where, known in (("saved with", saved), ("this process has", versions())):
+        say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
 
 
-def _read(path: str | Path) -> tuple[Path, checkpoint.Checkpoint]:
+def _read(path: File) -> tuple[Path, checkpoint.Checkpoint]:
     """Return a model's file or folder, and what is in it."""
+    if not isinstance(path, str | Path):
+        named = Path(str(getattr(path, "name", "the open file")))
+        return named, _unzipped(path, named)
     target = Path(path)
     if not target.exists() and not target.suffix:
         target = target.with_name(target.name + ".zip")
     if not target.exists():
         raise CheckpointError(f"{target}: no such file or folder")
-    saved = checkpoint.load(target) if target.is_dir() else _unzipped(target)
+    saved = checkpoint.load(target) if target.is_dir() else _unzipped(target, target)
     return target, saved
 
 
 def refuse_code(spec: Plain, path: Path) -> None:
     """Raise CheckpointError for a task that holds pickled functions."""
     if pickled := code_in(spec):
+        other = ", or give the environment, env=..." if pickled == ["env"] else ""
         raise CheckpointError(
             f"{path}: its {' and '.join(pickled)} came from its author's own code, which would run here: "
-            "load it with trust=True if you trust them"
+            f"load it with trust=True if you trust them{other}"
         )
 
 
-def _unzipped(path: Path) -> checkpoint.Checkpoint:
+def _unzipped(file: Path | BinaryIO, path: Path) -> checkpoint.Checkpoint:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             if checkpoint.META not in archive.namelist():
                 foreign = "a model of Stable-Baselines3" if "data" in archive.namelist() else "no model of drlnb"
                 raise CheckpointError(f"{path}: {foreign} (it holds no {checkpoint.META})")

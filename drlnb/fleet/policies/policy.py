@@ -1,20 +1,22 @@
 """Use a trained policy: predict, save."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.fleet.policies.files import newest, save_model
+from drlnb.fleet.policies.files import File, newest, save_model
 from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.tensors import tensors_of
 from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.attributes import assignable, no_attribute
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, settings_class
 from drlnb.rl.checkpoints.trained import State, Trained
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
     from drlnb.rl.networks.exported import Outputs, Policy
 
-__all__ = ["KINDS", "Model", "load_model"]
+__all__ = ["KINDS", "Model", "counted_as", "load_model"]
 
 
 #: What users may want to assign -> what does it instead.
 _WAYS = {
-    "env": "{name}.load(path, env=...) goes on elsewhere",
+    "env": "set_env(env) goes on elsewhere",
     "num_timesteps": "steps are counted, learn(reset_num_timesteps=...) says from where",
+    "exploration_rate": "exploration_final_eps is that of predict, the other exploration settings of training",
     "logger": "scalars go to tensorboard_log, or to a run's track(...)",
     "settings": "assign them one by one, as model.gamma = .5",
 }
@@ -42,20 +45,42 @@ _WAYS = {
 #: What users of Stable-Baselines3 read of a model and there is not here -> what has it instead.
 _READ = {
     "q_net": "it is a DQN's; policy.outputs is the network of any model",
-    "q_net_target": "get_parameters() has all tensors",
+    "q_net_target": "a saved model's optimizer.safetensors holds its tensors; set_parameters sets it with the network",
+    "dump_logs": "a round's end writes its scalars, learn(log_interval=...) prints them",
     "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
     "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",
     "lr_schedule": "settings has learning_rate",
     "optimizer": "run checkpoints hold its state",
-    "set_logger": "tensorboard_log writes event files, and a callback's logger.record adds to them",
     "get_vec_env": "get_env() steps copies of the environment",
+    "env": "run.load(task).get_env() gives copies, to be stepped by hand",
+    "use_sde": "it is a setting of PPO",
+    "sde_sample_freq": "it is a setting of PPO",
+    "train": "learn(...) makes gradient steps, round by round",
+    "collect_rollouts": "learn(...) collects, round by round",
+    "ep_success_buffer": "rollout/success_rate is among the metrics of a round",
+    "policy_class": "settings['policy'] has its name",
+    "action_noise": "exploration is the algorithm's own",
+    "start_time": "time/time_elapsed is among the metrics of a round",
+    "exploration_schedule": "exploration_initial_eps, exploration_final_eps and exploration_fraction say how it falls",
+    "_last_obs": "a callback sees self.locals['new_obs'] of each step, with local=True",
+    "_n_updates": "train/n_updates is among the metrics of a round",
+    "_total_timesteps": "spec.total_timesteps has it",
+    "_current_progress_remaining": "it is 1 - num_timesteps / spec.total_timesteps",
+    "_vec_normalize_env": "the model holds its statistics itself, with normalize=True",
+}
+
+
+#: Length of what an environment returns -> what that is, and how its observation is had.
+_ANSWERS = {
+    2: "reset() returns: say obs, info = env.reset()",
+    5: "step() returns: say obs, reward, terminated, truncated, info = env.step(action)",
 }
 
 
 def _refusal(model: "Model", name: str) -> str:
     """Return why an attribute cannot be assigned, and what does it instead."""
     kind, spec = type(model).__name__, model.spec
-    way = _WAYS.get(name) or settings_class(spec.algo).UNSUPPORTED.get(name, "")
+    way = _WAYS.get(name) or _READ.get(name) or settings_class(spec.algo).UNSUPPORTED.get(name, "")
     if name in spec.hyperparameters:
         way = f"run.set('rl.{name}', value) changes what can change while the task trains"
     if way or hasattr(type(model), name):
@@ -65,6 +90,12 @@ def _refusal(model: "Model", name: str) -> str:
 
 def _of_spec(field: str, says: str) -> property:
     return property(attrgetter(f"spec.{field}"), doc=says)
+
+
+def _space(plain: Mapping[str, object] | None) -> "gymnasium.Space":
+    from drlnb.rl.networks.modules import space_of
+
+    return space_of(plain or {})
 
 
 class Model:
@@ -88,12 +119,16 @@ class Model:
 
     #: Where callbacks record scalars while it learns.
     _logger: Logger | None = None
+    #: Environment steps at the step that a callback is told of; None: none is.
+    _now: int | None = None
 
     n_envs = _of_spec("n_envs", "Environments over all collectors.")
     n_collectors = _of_spec("n_collectors", "Collector processes.")
     n_learners = _of_spec("n_learners", "Slots that compute a round's gradient side by side, in one lease.")
     deterministic = _of_spec("deterministic", "Whether the same bits come out wherever it computes.")
     seed = _of_spec("seed", "Of every random stream.")
+    observation_space = property(lambda self: _space(self.spec.observation_space), doc="What the environment returns.")
+    action_space = property(lambda self: _space(self.spec.action_space), doc="What the environment takes.")
 
     def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:
         self.spec, self.trained = spec, trained
@@ -109,7 +144,7 @@ class Model:
         """Return a setting."""
         if "trained" in self.__dict__ and name in self.spec.hyperparameters:
             return self.settings[name]
-        way = _READ.get(name)
+        way = _READ.get(name) or ("spec" in self.__dict__ and settings_class(self.spec.algo).UNSUPPORTED.get(name))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{(way and f': {way}') or ''}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -125,6 +160,8 @@ class Model:
     @property
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
+        if self._now is not None:
+            return self._now
         return self.trained.n_timesteps if self.trained is not None else 0
 
     @property
@@ -187,8 +224,8 @@ class Model:
             If an observation has another shape than the task's, or the masks are wrong or not this policy's.
         """
         del state, episode_start
-        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
-            raise ValueError("predict takes an observation, got what reset() returns: say obs, info = env.reset()")
+        if isinstance(observation, tuple) and len(observation) in _ANSWERS and isinstance(observation[-1], dict):
+            raise ValueError(f"predict takes an observation, got what {_ANSWERS[len(observation)]}")
         published = self.parameters
         if self._actor is None:
             self._actor = make_actor(self.spec)
@@ -222,46 +259,38 @@ class Model:
             raise AttributeError
         return self.policy.outputs
 
-    @property
-    def observation_space(self) -> "gymnasium.Space":
-        """What the environment returns."""
-        from drlnb.rl.networks.modules import space_of
-
-        return space_of(self.spec.observation_space or {})
-
-    @property
-    def action_space(self) -> "gymnasium.Space":
-        """What the environment takes."""
-        from drlnb.rl.networks.modules import space_of
-
-        return space_of(self.spec.action_space or {})
-
     def get_env(self, render_mode: str | None = None) -> VecEnv:
         """Return its environments to be stepped by hand, copies of those that it learns in; close them afterwards.
+
+        Their first reset has the model's seed.
 
         Parameters
         ----------
         render_mode
             How they are drawn, such as ``human``.
         """
-        return VecEnv(self.spec, render_mode=render_mode)
+        env = VecEnv(self.spec, render_mode=render_mode)
+        env.seed(self.spec.seed)
+        return env
 
     def get_parameters(self) -> "dict[str, dict[str, torch.Tensor]]":
         """Return copies of all tensors that are trained, as ``{"policy": {name: tensor}}``; no optimiser's."""
         return {"policy": tensors_of(self.spec, self._state())}
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: File, exclude: object = None, include: object = None) -> Path | BinaryIO:
         """Write the model as one zip file, or as a folder; nothing in it is a pickle.
 
         Parameters
         ----------
         path
             ``.zip`` is put behind a name without a suffix; a folder that is there, or a text that ends with ``/``, is
-            written as a folder.
+            written as a folder; a file that is open in binary mode gets the zip file and stays open.
+        exclude, include
+            Must be None: what a file holds is fixed.
 
         Returns
         -------
-        Path
+        Path or BinaryIO
             What was written.
 
         Raises
@@ -269,7 +298,22 @@ class Model:
         ConfigError
             If it cannot be written there.
         """
+        if exclude is not None or include is not None:
+            raise ConfigError(
+                "a saved model holds settings, parameters and statistics, no attributes that exclude or include could "
+                "name: load(path, NAME=value) changes a setting"
+            )
         return save_model(path, self.spec, self._state())
+
+
+@contextlib.contextmanager
+def counted_as(model: Model, n_timesteps: int) -> Iterator[None]:
+    """Say in a model's ``num_timesteps`` where the step is that a callback is told of."""
+    model._now = n_timesteps
+    try:
+        yield
+    finally:
+        model._now = None
 
 
 #: Algorithm -> class of its models; :mod:`drlnb.fleet.algorithms` puts its own in, which can learn on.

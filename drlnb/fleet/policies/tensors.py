@@ -10,6 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from drlnb.fleet.policies.files import save_model
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, make_learner, off_policy
@@ -21,7 +22,7 @@ from drlnb.rl.normalise import Moments
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["republished", "save_ring", "tensors_of", "with_ring", "with_statistics", "with_tensors"]
+__all__ = ["republished", "save_ring", "save_with_ring", "tensors_of", "with_ring", "with_statistics", "with_tensors"]
 
 #: What the file of a replay ring ends with.
 _RING = ".safetensors"
@@ -45,8 +46,10 @@ def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) 
         If a tensor is unknown, missing or of another shape.
     """
     inner = given.get("policy", given) if isinstance(given, Mapping) else given
-    if not isinstance(inner, Mapping):
+    if not isinstance(given, Mapping) or not isinstance(inner, Mapping):
         raise ConfigError(f"parameters must be what get_parameters() returns, got {type(given).__name__}")
+    if strange := [] if inner is given else sorted(map(str, given.keys() - {"policy"})):
+        raise ConfigError(f"parameters hold {strange[0]!r}, which is not set: there is 'policy' alone, no optimiser's")
     buffer, layout = np.array(trained.state.buffer), make_actor(spec).layout
     n_rows = 4 if off_policy(spec.algo) else 1  # two rows of moments between the parameters and the target network's
     rows = buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1)
@@ -116,6 +119,13 @@ def save_ring(path: str | Path, trained: Trained | None) -> Path:
     arrays = {name: np.ascontiguousarray(array) for name, array in trained.replay.arrays.items()}
     save_file(arrays, target, metadata={"header": json.dumps(trained.replay.header)})
     return target
+
+
+def save_with_ring(path: str | Path, spec: RlWork, trained: Trained, ring: Path | None) -> None:
+    """Write a model, and its replay ring into a file of its own if one is named and the model has a ring."""
+    save_model(path, spec, trained)
+    if ring is not None and trained.replay is not None:
+        save_ring(ring, trained)
 
 
 def with_ring(path: str | Path, trained: Trained) -> Trained:

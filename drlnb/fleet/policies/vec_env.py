@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from drlnb.fleet.faces import say
 from drlnb.records.spec import RlWork
 from drlnb.rl.rows import scalar
 
@@ -49,6 +50,9 @@ class VecEnv:
         self._seeds: list[int | None] = [None] * self.num_envs
         self._returns, self._lengths = [0.0] * self.num_envs, [0] * self.num_envs
         self._actions: Sequence[object] = ()
+        self._told = envs is not None
+        #: Whether :meth:`close` was called.
+        self.closed = False
         theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
         if theirs is not None:  # its functions ask for its class
             theirs.VecEnv.register(type(self))
@@ -110,7 +114,18 @@ class VecEnv:
 
     def env_method(self, method_name: str, *args: object, indices: _Indices = None, **kwargs: object) -> list[object]:
         """Call a method of some environments, or of a wrapper around them; return what each gave."""
+        if method_name.startswith("set"):
+            self._tell()
         return [env.get_wrapper_attr(method_name)(*args, **kwargs) for env in self._of(indices)]
+
+    def _tell(self) -> None:
+        """Say once, of copies, that no training sees what is set on them."""
+        if not self._told:
+            self._told = True
+            say(
+                "get_env() gives copies: what is set there counts there alone; a callback's training_env or "
+                "model.set_env(...) changes those that learn"
+            )
 
     def get_attr(self, attr_name: str, indices: _Indices = None) -> list[object]:
         """Return an attribute of some environments, or of a wrapper around them."""
@@ -118,6 +133,7 @@ class VecEnv:
 
     def set_attr(self, attr_name: str, value: object, indices: _Indices = None) -> None:
         """Set an attribute of some environments, where it is, else of the innermost."""
+        self._tell()
         for env in self._of(indices):
             if not env.set_wrapper_attr(attr_name, value, force=False):
                 setattr(env.unwrapped, attr_name, value)
@@ -146,5 +162,6 @@ class VecEnv:
 
     def close(self) -> None:
         """Close them."""
+        self.closed = True
         for env in self.envs:
             env.close()

@@ -15,6 +15,7 @@ from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.files import check_layout, describe_layout
 from drlnb.rl.envs.wrappers import read_wrappers
+from drlnb.rl.networks.policies import is_module
 
 __all__ = ["altered", "bound", "described", "moved", "signature"]
 
@@ -32,6 +33,18 @@ _FIXED: Plain = {
     "n_steps": 1,
     "stats_window_size": 100,
     "_init_setup_model": True,
+}
+#: Names that Stable-Baselines3 knows, or knew, elsewhere -> what does it here.
+_WAYS = {
+    "lr_schedule": "learning_rate takes a function of the progress that remains",
+    "observation_space": "spaces are those of the environment",
+    "action_space": "spaces are those of the environment",
+    "action_noise": "exploration is the algorithm's own",
+    "eval_env": "learn(callback=drlnb.EvalCallback(eval_env, ...))",
+    "create_eval_env": "learn(callback=drlnb.EvalCallback(...))",
+    "monitor_wrapper": "episodes are counted without one",
+    "lr": "it is called learning_rate",
+    "total_timesteps": "learn(total_timesteps)",
 }
 #: What is the task's as it is given: how it is evaluated, and whether its bits may depend on where it computes.
 _GIVEN: Plain = {"deterministic": True, "eval_episodes": EVAL_EPISODES, "eval_max_steps": EVAL_MAX_STEPS}
@@ -88,7 +101,8 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     """
     kind = settings_class(algo)
     for key in kwargs.keys() - known.parameters.keys():
-        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{nearest(key, known.parameters)}")
+        way = f": {_WAYS[key]}" if key in _WAYS else f": {kind.UNSUPPORTED[key]}" if key in kind.UNSUPPORTED else ""
+        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{way or nearest(key, known.parameters)}")
     try:
         arguments = known.bind_partial(**kwargs) if args is None else known.bind(*args, **kwargs)
     except TypeError as error:
@@ -97,7 +111,7 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     problems = []
     for key in sorted((given.keys() & _FIXED.keys()) - set(kind.names())):
         value = given.pop(key)
-        if value != _FIXED[key]:
+        if value not in kind.MEANS_NOTHING.get(key, (_FIXED[key],)):
             problems.append(f"{key}={value!r} is not supported: {kind.UNSUPPORTED.get(key, 'it has no meaning here')}")
     if problems:
         raise ConfigError(problems)
@@ -125,6 +139,8 @@ def described(algo: str, given: Row) -> RlWork:
     as_given = {key: given.pop(key) for key in _GIVEN if key in given}
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
+    if isinstance(seed, np.integer):
+        seed = int(seed)
     if seed is None:
         seed = int(np.random.randint(2**32, dtype=np.uint32))  # noqa: NPY002 - the one that scripts seed
     others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed, **as_given}
@@ -132,6 +148,10 @@ def described(algo: str, given: Row) -> RlWork:
     spaces: Row = {**probe(spec)}
     made = replace(spec, **spaces)
     check_fit(made)
+    if is_module(made):
+        from drlnb.rl.networks.modules import build
+
+        build(made)  # whoever gives a network of their own is told here what is wrong with it
     return made
 
 
@@ -162,7 +182,7 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     try:
         changed = replace(
             spec,
-            seed=spec.seed if seed is None else seed,
+            seed=spec.seed if seed is None else int(seed) if isinstance(seed, np.integer) else seed,
             n_envs=resolved.n_envs,
             n_collectors=min(spec.n_collectors, resolved.n_envs) if n_collectors is None else n_collectors,
             hyperparameters=resolved.hyperparameters,
@@ -174,8 +194,8 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     return changed
 
 
-def moved(spec: RlWork, env: object) -> RlWork:
-    """Return the task in another environment with the same spaces.
+def moved(spec: RlWork, env: object) -> tuple[RlWork, int | None]:
+    """Return the task in another environment with the same spaces, and how many were given; None: one, or any.
 
     Raises
     ------
@@ -184,10 +204,10 @@ def moved(spec: RlWork, env: object) -> RlWork:
     """
     from drlnb.rl.envs.make import probe
 
-    name, factory, kwargs, _ = source_of(env, None, in_process=True)
+    name, factory, kwargs, n_given = source_of(env, in_process=True)
     other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
     for field, space in probe(other).items():
         wanted = getattr(spec, field)
         if dict(space) != dict(wanted or {}):
             raise ValueError(f"{name} has the {field.replace('_', ' ')} {space}, the model was trained on {wanted}")
-    return other
+    return other, n_given

@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain, Row
 from drlnb.records.errors import EnvError
+from drlnb.records.spec import RlWork
+from drlnb.rl.pickled import is_kept
 
-__all__ = ["Source", "source_of"]
+__all__ = ["Source", "as_it_stands", "source_of"]
 
 
 class Source(NamedTuple):
@@ -62,6 +65,22 @@ def source_of(env: object, env_kwargs: Plain | None = None, *, in_process: bool 
         say(f"{taken.name} cannot be copied, so it trains in this process")
         factory = keep(kept(env))
     return Source(taken.name, factory, taken.kwargs, taken.n_envs)
+
+
+def as_it_stands(spec: RlWork, env: object) -> RlWork:
+    """Return the task with what the caller has set by now on the environment, or the several, that it was given."""
+    held = getattr(env, "envs", None) or [env]
+    if isinstance(env, type) or is_kept(spec.env_factory) or not all(hasattr(each, "unwrapped") for each in held):
+        return spec  # an id or a function; or itself, in this process; or several in processes of their own
+    from drlnb.rl.envs.given import taken_apart
+
+    taken = taken_apart(env)
+    try:
+        factory = _travelling(taken.make or taken.name)[1]
+    except EnvError:
+        say(f"{taken.name} cannot be copied any more, so it trains as it was when the model was given it")
+        return spec
+    return replace(spec, env_factory=factory, env_kwargs=taken.kwargs)
 
 
 def _travelling(env: str | Callable[..., object]) -> tuple[str, str | None]:

@@ -76,6 +76,8 @@ def _plain(kind: type[Settings], name: str, value: object) -> object:
         value = _policy_name(value)
     if name == "train_freq" and isinstance(value, list | tuple) and len(value) == 2:
         value = _steps(*value)
+    if name == "policy" and hasattr(value, "state_dict") and not isinstance(value, type):
+        raise ValueError(f"a {type(value).__name__} is made already: give the class, or a function, that makes it")
     if callable(value):
         return _packed(value) if name == "policy" else sampled(value)
     if isinstance(value, np.generic | np.ndarray):
@@ -105,15 +107,19 @@ def _policy_name(policy: type) -> object:
 def _steps(n: object, unit: object) -> object:
     """Return the steps of ``train_freq=(n, "step")``."""
     if getattr(unit, "value", unit) != "step":
-        raise ValueError(f"train_freq counts steps of each environment, as 4 or (4, 'step'), got ({n!r}, {unit!r})")
+        raise ValueError(f"counts steps of each environment, as 4 or (4, 'step'), got ({n!r}, {unit!r})")
     return n
 
 
 def _plain_part(key: str, value: object) -> object:
-    if key == "activation_fn" and isinstance(value, type):
+    if key == "activation_fn" and callable(value):
+        if not isinstance(value, type):
+            raise ValueError(f"activation_fn is a class, such as torch.nn.ReLU, or its name, got {value!r}")
         return named(value)
     if key == "optimizer_class" and isinstance(value, type):
         return value.__name__ if value.__module__.startswith("torch.optim") else f"{value.__module__}.{value.__name__}"
+    if key == "net_arch":
+        return value
     if isinstance(value, type) and (value.__module__, value.__name__) in _NATURE_CNN:
         return "NatureCNN"
     return _packed(value) if callable(value) else value

@@ -23,7 +23,7 @@ from drlnb.records.errors import EnvError
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.collecting.gathering import Run, Sight, Stepping, Told, drained, last_observation
-from drlnb.rl.envs.make import make_env
+from drlnb.rl.envs.make import training_env
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
 from drlnb.rl.envs.wrappers import tally_of
@@ -91,7 +91,7 @@ class Collector:
         #: What each environment has just answered, where somebody wants to know; None: nobody does.
         self.told: list[Told] | None = None
         #: Its environments, in the order of their indices.
-        self.envs: list[gymnasium.Env] = [make_env(spec, index=index) for index in indices]
+        self.envs: list[gymnasium.Env] = [training_env(spec, index) for index in indices]
         self._mask_of = [MaskSource(env, self.actor.head) for env in self.envs]
         for column, index in enumerate(indices):
             self._start(column, reset_seed(spec.seed, ENV, index))

@@ -15,8 +15,10 @@ from drlnb.records.episodes import Episode, success, success_rate
 from drlnb.records.spec import RlWork
 from drlnb.rl.acting.actors import Actor
 from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.envs.given import sourced
 from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
+from drlnb.rl.envs.monitor_files import write_episodes
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.heads import Head
 from drlnb.rl.rows import scalar
@@ -70,7 +72,7 @@ class Evaluation:
 
 def evaluate(
     model: Model,
-    env: str | None = None,
+    env: object = None,
     *,
     n_episodes: int = 40,
     deterministic: bool = True,
@@ -83,7 +85,8 @@ def evaluate(
     model
         What ``drlnb.PPO`` and its kin are, and ``run.load()`` returns.
     env
-        A gymnasium id with the same spaces; None: the environment that it was trained on.
+        An id, a class, a function, or an environment that was made, with the same spaces; copies of it are played.
+        None: the environment that it was trained on.
     n_episodes
         At least 1.
     deterministic
@@ -105,11 +108,13 @@ def evaluate(
     """
     spec: RlWork = model.spec
     if env is not None and env != spec.env:
-        moved = replace(spec, env=env, env_factory=None, env_kwargs={})
+        moved = replace(spec, **sourced(env))
         for name, space in probe(moved).items():
             wanted = dict(getattr(spec, name) or {})
             if dict(space) != wanted:
-                raise ValueError(f"{env} has the {name.replace('_', ' ')} {space}, the model was trained on {wanted}")
+                raise ValueError(
+                    f"{moved.env} has the {name.replace('_', ' ')} {space}, the model was trained on {wanted}"
+                )
         spec = moved
     outcome = evaluate_parameters(spec, model.parameters, n_episodes=n_episodes, deterministic=deterministic, seed=seed)
     return replace(outcome, version=model.version)
@@ -156,9 +161,13 @@ def evaluate_parameters(
     n_rows = min(n_episodes, _MOST_ENVS)
     made = [] if envs else [make_env(spec, index=spec.n_envs + i) for i in range(n_rows)]
     playing = made or envs[: next(n for n in (8, 4, 2, 1) if n <= len(envs))]
+    for env in envs:
+        write_episodes(env, wanted=False)  # these train otherwise
     try:
         return _play(spec, actor, playing[:n_rows], key, n_episodes, deterministic, on_step or (lambda: None))
     finally:
+        for env in envs:
+            write_episodes(env, wanted=True)
         for env in made:
             env.close()
 

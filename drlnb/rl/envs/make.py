@@ -18,12 +18,13 @@ from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
 from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.envs.masks import MaskSource, allowed_action, uses_masks
+from drlnb.rl.envs.monitor_files import write_episodes
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
 from drlnb.rl.heads import Head
 from drlnb.rl.rows import FLAT, RowForm, fitting, scalar
 
-__all__ = ["Source", "describe", "make_env", "probe", "read_source"]
+__all__ = ["Source", "describe", "make_env", "probe", "read_source", "training_env"]
 
 #: Enough to see a reset and a step of every environment we know; a probe must stay cheap.
 _PROBE_STEPS = 5
@@ -99,6 +100,16 @@ def make_env(source: Source, *, index: int = 0, render_mode: str | None = None) 
             if ":" in env and f"'{module.partition('.')[0]}" in str(error):  # gymnasium keeps the name in the text only
                 raise EnvError(f"environment {env!r}: no module named {module!r} can be imported") from error
             raise
+
+
+def training_env(source: Source, index: int) -> gymnasium.Env:
+    """Build an environment that is trained on: a ``Monitor`` of the caller's goes on writing its file.
+
+    Parameters and errors are those of :func:`make_env`.
+    """
+    made = make_env(source, index=index)
+    write_episodes(made, wanted=True)
+    return made
 
 
 class _FlatRows(gymnasium.ObservationWrapper):

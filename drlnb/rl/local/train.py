@@ -122,7 +122,8 @@ class LocalLoop:
         metrics |= {"round/time_s": ended - started, "round/collect_s": collected - started}
         metrics |= {"round/update_s": ended - collected, "time/iterations": number}
         metrics |= {"time/time_elapsed": self._elapsed_s, "time/total_timesteps": self.n_timesteps}
-        metrics |= {"time/fps": self.n_timesteps / self._elapsed_s, **rolling(self._episodes)}
+        fps = self.n_timesteps / self._elapsed_s if self._elapsed_s else 0.0  # on a coarse clock no time has passed
+        metrics |= {"time/fps": fps, **rolling(self._episodes)}
         return metrics
 
     def _in_step(self, stepping: Sequence[Stepping], on_step: Callable[[int, Facts], None]) -> list[Fragment]:

@@ -20,7 +20,39 @@ from drlnb.rl.rows import form_of
 __all__ = ["Outputs", "Policy"]
 
 
-class Outputs(nn.Module):
+#: What users of Stable-Baselines3 ask a policy for, and it is not here -> what does it instead.
+_WAYS = {
+    "predict": "model.predict(...) takes what an environment returns",
+    "save": "model.save(path), or torch.save(policy, path)",
+    "net_arch": "model.settings['policy_kwargs']",
+    "optimizer": "run checkpoints hold its state",
+    "evaluate_actions": "outputs(obs) gives logits, means or action values",
+    "get_distribution": "outputs(obs) gives logits, means or action values",
+    "predict_values": "get_parameters() has the value's tensors, under vf and value",
+    "is_vectorized_observation": "model.predict(...) takes one observation or a batch",
+}
+
+
+class _Copy(nn.Module):
+    """A copy of what a model has learnt: what is changed in it does not change the model."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return next(self.parameters()).device
+
+    def __getattr__(self, name: str) -> Tensor | nn.Module:
+        """Return a part of it; of what a policy of Stable-Baselines3's has beside it, say what does that here."""
+        if name in _WAYS:
+            raise AttributeError(f"a model's policy is a module alone, without {name}: {_WAYS[name]}")
+        return super().__getattr__(name)
+
+    def load_state_dict(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refuse: nobody would act with it."""
+        raise ConfigError("a model's policy is a copy: model.set_parameters(...) changes the model")
+
+
+class Outputs(_Copy):
     """What a policy's network answers to raw observations: logits, means, or a DQN's action values.
 
     Parameters
@@ -78,10 +110,10 @@ class Outputs(nn.Module):
         return dense(dict(self.named_parameters()), self._tower, x / 255.0 if self._scaled else x, activate)
 
 
-class Policy(nn.Module):
+class Policy(_Copy):
     """A trained policy's most likely actions, as :meth:`drlnb.PPO.predict` gives them with ``deterministic=True``.
 
-    It is a copy: what is changed in it does not change the model.  It knows no action masks.
+    It knows no action masks.
 
     Parameters
     ----------
@@ -103,8 +135,10 @@ class Policy(nn.Module):
             self.register_buffer("low", torch.from_numpy(np.array(low, np.float32)))
             self.register_buffer("high", torch.from_numpy(np.array(high, np.float32)))
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, deterministic: bool = True) -> Tensor:
         """Return actions ``(B, *action)``, as the environment takes them, for raw observations ``(B, *obs)``."""
+        if not deterministic:
+            raise ConfigError("a model's policy gives its most likely actions: model.predict(obs) draws samples")
         outputs, kind = self.outputs(obs), self._head.kind
         if kind == "discrete":
             return outputs.argmax(dim=1) + self.start[0]
@@ -118,7 +152,3 @@ class Policy(nn.Module):
             choices = [outputs[:, part].argmax(dim=1) for part in self._head.parts()]
             actions = torch.stack(choices, dim=1) + self.start
         return actions.to(self._dtype).reshape(-1, *self._shape)
-
-    def load_state_dict(self, *args: object, **kwargs: object) -> NoReturn:
-        """Refuse: nobody would act with it."""
-        raise ConfigError("a model's policy is a copy: model.set_parameters(...) changes the model")

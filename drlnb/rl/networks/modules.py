@@ -255,21 +255,32 @@ def _own(packed: Mapping[str, str], setting: str) -> Any:  # a user's class or f
         raise ConfigError(f"{setting} {packed.get('name')} {error}") from error
 
 
+def _made(packed: Mapping[str, str], setting: str, *args: object, **kwargs: object) -> object:
+    """Call a user's class or function; ConfigError with what it raised."""
+    make = _own(packed, setting)
+    try:
+        return make(*args, **kwargs)
+    except Exception as error:  # foreign code: whatever it raises becomes ours
+        said = next(iter(str(error).splitlines()), "")
+        raise ConfigError(f"{setting} {packed.get('name')} raised {type(error).__name__}: {said}") from error
+
+
 def _features(kwargs: Facts, spec: RlWork, space: gymnasium.Space) -> nn.Module:
     keyed = spec.hyperparameters.get("policy") == "MultiInputPolicy"
     chosen = kwargs.get("features_extractor_class", "CombinedExtractor" if keyed else "NatureCNN")
     more = dict(kwargs.get("features_extractor_kwargs") or {})
     if isinstance(chosen, Mapping):
-        made = _own(chosen, "policy_kwargs features_extractor_class")(space, **more)
+        made = _made(chosen, "policy_kwargs features_extractor_class", space, **more)
         if not isinstance(made, nn.Module) or not isinstance(getattr(made, "features_dim", None), int):
             raise ConfigError(f"features_extractor_class {chosen['name']} must make an nn.Module with features_dim")
         return made
     if keyed:
         return CombinedExtractor(space, **more)
-    if not is_image(spec.observation_space or {}):
+    scaled = kwargs.get("normalize_images", True)
+    if not is_image(spec.observation_space or {}) and (scaled or len(space.shape or ()) != 3):
         raise ConfigError(
-            f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
-            "a wrapper that makes images, or a network of your own"
+            f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255; any numbers with normalize_images=False), "
+            f"observations are {space}; use MlpPolicy, a wrapper that makes images, or a network of your own"
         )
     return NAMED[chosen](space, **more)
 
@@ -294,7 +305,7 @@ def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
         torch.manual_seed(seed)
         if isinstance(policy, Mapping):
             more = {key: value for key, value in kwargs.items() if key not in OURS}
-            net = _own(policy, "policy")(space, action_space(spec.action_space or {}), **more)
+            net = _made(policy, "policy", space, action_space(spec.action_space or {}), **more)
             needed = ("actor",) if spec.algo == "dqn" else ("actor", "critic")
             if not isinstance(net, nn.Module) or not all(callable(getattr(net, name, None)) for name in needed):
                 methods = " and ".join(f"{name}(obs)" for name in needed)

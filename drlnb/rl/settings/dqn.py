@@ -27,7 +27,7 @@ class DqnSettings(Settings):
         "normalize": "observations and rewards are not normalised for dqn",
         "optimize_memory_usage": "each observation is stored once in any case",
         "replay_buffer_class": "there is one ring, for all tasks alike",
-        "replay_buffer_kwargs": "there is one ring, for all tasks alike",
+        "replay_buffer_kwargs": "there is one ring, for all tasks alike, to which a time limit is no end",
     }
     MEANS_NOTHING: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "optimize_memory_usage": (
@@ -35,6 +35,7 @@ class DqnSettings(Settings):
             True,
         ),  # each observation is stored once in any case, and time limits are right
         "n_steps": (1,),
+        "replay_buffer_kwargs": (None, {}, {"handle_timeout_termination": True}),
     }
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
         *("net_arch", "activation_fn", "optimizer_class", "optimizer_kwargs"),

@@ -314,7 +314,9 @@ def test_a_task_takes_them_too():
 
 def test_what_is_no_environment():
     """One line."""
-    with pytest.raises(EnvError, match="env must be an environment's id, a class or a function, got 3"):
+    with pytest.raises(
+        EnvError, match=r"env must be an environment, its id, a class or .*, or a vector environment, got 3"
+    ):
         model(3)
     with pytest.raises(EnvError, match="env_kwargs are for an id or a class; this environment is made already"):
         model(Own(), env_kwargs={"level": 1})

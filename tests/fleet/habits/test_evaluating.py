@@ -1,0 +1,82 @@
+"""Evaluating a model, by ours and by Stable-Baselines3's own function, where it is installed."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+import drlnb
+from drlnb.records.errors import EnvError
+
+SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
+
+
+class Ten(gymnasium.Env):
+    """Episodes of ten steps, each worth `reward`."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, reward=1.0):
+        self.reward, self.steps = reward, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(3, np.float32), self.reward, self.steps >= 10, False, {}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return drlnb.PPO("MlpPolicy", Ten, **SMALL)
+
+
+@pytest.mark.parametrize(("env", "mean"), [(None, 10.0), (Ten, 10.0), (Ten(3.0), 30.0), (lambda: Ten(2.0), 20.0)])
+def test_a_model_is_evaluated_where_its_user_says(model, env, mean):
+    """A class, a function, an object as it stands; where it was trained if nobody says."""
+    assert drlnb.rl.evaluate(model, env, n_episodes=3).returns == (mean,) * 3
+
+
+def test_environments_that_do_not_fit(model):
+    """One line names both; what is none is told."""
+    with pytest.raises(ValueError, match=r"CartPole-v1 has the observation space .* the model was trained on"):
+        drlnb.rl.evaluate(model, gymnasium.make("CartPole-v1"))
+    with pytest.raises(EnvError, match="env must be an environment, its id, a class or function"):
+        drlnb.rl.evaluate(model, 3)
+
+
+def test_an_environment_that_cannot_be_copied_names_the_way(model):
+    """Evaluations play on copies."""
+    env = Ten()
+    env.file = (n for n in range(3))
+    with pytest.raises(EnvError, match=r"cannot travel to another process.*: pass its class, or a function"):
+        drlnb.rl.evaluate(model, env)
+
+
+def test_copies_that_a_model_gives_are_played_by_hand(model):
+    """As their `evaluate_policy` does: reset, predict with its arguments, step, until enough have ended."""
+    env = model.get_env()
+    obs, states, starts, returns = env.reset(), None, np.ones(1, bool), []
+    while len(returns) < 3:
+        actions, states = model.predict(obs, state=states, episode_start=starts, deterministic=True)
+        obs, rewards, starts, infos = env.step(actions)
+        returns += [info["episode"]["r"] for info in infos if "episode" in info]
+    assert returns == [10.0] * 3
+    assert rewards.shape == (1,)
+
+
+def test_their_function_evaluates_a_model(model):
+    """With every argument of it, on copies of ours and on an environment of the caller's."""
+    evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
+    heard = []
+    for env in (model.get_env(), Ten()):
+        given = {"deterministic": True, "render": False, "warn": False, "callback": lambda *_: heard.append(1)}
+        assert evaluation.evaluate_policy(model, env, n_eval_episodes=2, **given) == (10.0, 0.0)
+        returns, lengths = evaluation.evaluate_policy(model, env, 2, return_episode_rewards=True, warn=False)
+        assert (returns, lengths) == ([10.0, 10.0], [10, 10])
+        with pytest.raises(AssertionError):
+            evaluation.evaluate_policy(model, env, 2, reward_threshold=11.0, warn=False)
+    assert len(heard) == 40
