@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -28,8 +29,6 @@ _NORMALISING = {"VecNormalize", "NormalizeObservation", "NormalizeReward"}
 _OF_SEVERAL = {"num_envs", "vectorization_mode", "vector_kwargs", "wrappers"}
 #: Wrappers that need pictures.
 _DRAWING = {"RecordVideo", "RenderCollection", "AddRenderObservation"}
-#: Class of a wrapper, its arguments, and the only copy that has it, since it writes files; None: every one.
-_Layer = tuple[Callable[..., gymnasium.Env], Facts, int | None]
 #: Attributes of a new environment and of its wrappers, and the same after a few steps.
 _Fresh = tuple[list[dict[str, bytes]], list[dict[str, bytes]]]
 #: What copies have anew: how they are drawn, and what gymnasium has noted itself.
@@ -38,6 +37,15 @@ _ANEW = {"render_mode", "_saved_kwargs"}
 _STEPS = 5
 #: Number of an environment that is tried, and writes nothing.
 _NO_COPY = -1
+
+
+class _Layer(NamedTuple):
+    """A wrapper of an environment, to be put around another one."""
+
+    make: Callable[..., gymnasium.Env]
+    arguments: Facts
+    #: The one copy that has it, since it writes files; None: every one.
+    only: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +142,7 @@ def _several(env: object, n_envs: int) -> Taken:
         if name == "VecFrameStack":
             from drlnb.rl.envs.wrapper_classes import FrameStack
 
-            frames.append((FrameStack, {"n_stack": attrgetter("stacked_obs.n_stack")(env)}, None))
+            frames.append(_Layer(FrameStack, {"n_stack": attrgetter("stacked_obs.n_stack")(env)}))
         elif name not in _LOOK_ON_SEVERAL:
             raise EnvError(
                 f"{name} goes around several environments: give the id or a function, n_envs={n_envs}, and in "
@@ -173,8 +181,8 @@ def _by_spec(name: str, spec: EnvSpec | None) -> Taken:
         raise EnvError(untold)
     registered = gymnasium.registry.get(spec.id, spec)
     own = spec.additional_wrappers[len(registered.additional_wrappers) :]
-    layers: list[_Layer] = [(TimeLimit, {"max_episode_steps": n}, None) for n in [spec.max_episode_steps] if n]
-    layers += [(load_env_creator(each.entry_point), each.kwargs, None) for each in own if each.name not in _LOOK_ON]
+    layers = [_Layer(TimeLimit, {"max_episode_steps": n}) for n in [spec.max_episode_steps] if n]
+    layers += [_Layer(load_env_creator(each.entry_point), each.kwargs) for each in own if each.name not in _LOOK_ON]
     if any(each.kwargs is None for each in own if each.name not in _LOOK_ON):
         raise EnvError(untold)
     return _registered(replace(spec, additional_wrappers=registered.additional_wrappers), layers)
@@ -219,11 +227,12 @@ def _layer(layer: gymnasium.Wrapper, at: int) -> _Layer:
     """Return how to make a wrapper again; its arguments gymnasium's ``RecordConstructorArgs`` keeps."""
     if path := _file(layer):
         held = vars(layer)
-        return MonitorFile, {"path": path, "info_keywords": held["info_keywords"], "started": held["t_start"]}, at
+        about = {"path": path, "info_keywords": held["info_keywords"], "started": held["t_start"]}
+        return _Layer(MonitorFile, about, at)
     arguments = {key: value for key, value in vars(layer)["_saved_kwargs"].items() if key != "env"}
     if isinstance(layer, TimeLimit):
         arguments["max_episode_steps"] = layer._max_episode_steps  # which scripts set themselves
-    return type(layer), arguments, at if _writes(layer) else None
+    return _Layer(type(layer), arguments, at if _writes(layer) else None)
 
 
 def _own(env: gymnasium.Env, at: int) -> Taken:

@@ -286,8 +286,8 @@ class DaskPlacer:
             }
             if found:
                 stuck = tuple(slot for slot, answer in found.items() if not answer)
-                about: Plain = {"job": gang.job, "gang_version": gang.version, "silent_s": silent_s}
-                self.host.feed(words.GangSilent, **about, slots=tuple(found), stuck=stuck)
+                gone = {"silent_s": silent_s, "slots": tuple(found), "stuck": stuck}
+                self.host.feed(words.GangSilent, job=gang.job, gang_version=gang.version, **gone)
                 return
 
     async def _answers(self, worker: _Worker) -> bool:
