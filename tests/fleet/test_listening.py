@@ -85,6 +85,7 @@ class Counting(drlnb.BaseCallback):
         (lambda: drlnb.CheckpointCallback(10**9, "none"), 0),
         (drlnb.BaseCallback, 0),
     ],
+    ids=["own", "own in a list", "own in a stock one", "stock", "base"],
 )
 def test_who_hears_of_steps_is_told_once_when(training, link, capsys, callback, said):
     """Code of the user's that is called for each step; not those that the package brings."""

@@ -23,7 +23,7 @@ __all__ = ["Taken", "kept", "sourced", "taken_apart"]
 #: Wrappers that have no part in training: they look on, or do what collectors do themselves.
 _LOOK_ON = {"PassiveEnvChecker", "OrderEnforcing", "RecordEpisodeStatistics", "Monitor", "Autoreset", "HumanRendering"}
 #: The same around several environments; images are taken with their channels wherever these are.
-_LOOK_ON_SEVERAL = {"VecMonitor", "VecCheckNan", "VecTransposeImage", "VecVideoRecorder", "RecordEpisodeStatistics"}
+_LOOK_ON_SEVERAL = {"VecMonitor", "VecCheckNan", "VecTransposeImage", "RecordEpisodeStatistics"}
 _NORMALISING = {"VecNormalize", "NormalizeObservation", "NormalizeReward"}
 #: Arguments of ``gymnasium.make_vec`` that its specs hold.
 _OF_SEVERAL = {"num_envs", "vectorization_mode", "vector_kwargs", "wrappers"}
@@ -138,6 +138,10 @@ def _several(env: object, n_envs: int) -> Taken:
         if name in _NORMALISING:
             raise EnvError(
                 f"{name} is a setting here: give its environments, and normalize=True; model.set_statistics takes its"
+            )
+        if name == "VecVideoRecorder":
+            raise EnvError(
+                f"{name} films what is stepped here: give RecordVideo of gymnasium.wrappers around each of them"
             )
         if name == "VecFrameStack":
             from drlnb.rl.envs.wrapper_classes import FrameStack

@@ -231,10 +231,12 @@ def _state(of: Placed, slot: int, gangs: Mapping[int, Sequence[Gang]], out: Mapp
 def gantt(of: Placed) -> View:
     """Return gangs on lanes of slots: what was kept, what was lost (hatched), checkpoints, and failures."""
     order, bars, dots = sorted(range(len(of.slots)), key=lambda slot: of.nodes.index(of.nodes[slot])), [], []
-    lane = {slot: i for i, slot in enumerate(order)}
+    rows, n_rows = _rows(of.gangs)
+    lanes = [slot for slot in order for _ in range(n_rows.get(slot, 1))]
+    first = {slot: lanes.index(slot) for slot in order}
     owners, looks = _owners(of.gangs), [Style(*look) for look in _looks(of)]
     fates = list(dict.fromkeys(gang.fate for gang in of.gangs))
-    for gang in of.gangs:
+    for gang, at in zip(of.gangs, rows, strict=True):
         stop = of.end_s if math.isnan(gang.stop) else gang.stop
         kept_until, series = max(gang.start, stop - gang.lost_s), _series(of, gang, owners)
         for slot in gang.slots:
@@ -242,11 +244,13 @@ def gantt(of: Placed) -> View:
             fate = len(of.slots) + len(owners) + fates.index(gang.fate)
             for start, end, look in ((gang.start, kept_until, series), (kept_until, stop, len(looks) - 3)):
                 if end > start:
-                    bars.append([lane[slot], look, start, end, *said, fate])
-        dots += [[lane[gang.slots[0]], len(looks) - 1, t, t, 0.55] for t in gang.saved]
-    dots += [[lane[slot], len(looks) - 2, t, t, 1.0] for slot, t in of.failures]
+                    bars.append([first[slot] + at[slot], look, start, end, *said, fate])
+        dots += [[first[gang.slots[0]] + at[gang.slots[0]], len(looks) - 1, t, t, 0.55] for t in gang.saved]
+    dots += [[first[slot], len(looks) - 2, t, t, 1.0] for slot, t in of.failures]
     away = [
-        [lane[slot], start, of.end_s if math.isnan(stop) else min(stop, of.end_s)] for slot, start, stop, _ in of.away
+        [first[slot] + i, start, of.end_s if math.isnan(stop) else min(stop, of.end_s)]
+        for slot, start, stop, _ in of.away
+        for i in range(n_rows.get(slot, 1))
     ]
     columns = {
         "bars": columns_of("lane series start stop slot owner number fate", bars),
@@ -258,9 +262,9 @@ def gantt(of: Placed) -> View:
         of_table |= {key: of_table[key] / 3600 for key in ("start", "stop")}
     end = max(of.end_s, 1e-9) / (3600 if twin is _HOURS else 1)
     names = (*of.slots, *owners, *(_FATES.get(fate, fate) for fate in fates))
-    body = timeline(columns, _lanes(of, order), looks, (0.0, end), x, names)
-    many = len(of.slots) > _NAMED
-    facts = {"tall": min(_TALLEST, max(_LOWEST, round(70 + _LANE * len(order))))} if many else {}
+    body = timeline(columns, _lanes(of, lanes), looks, (0.0, end), x, names)
+    many = len(lanes) > _NAMED
+    facts = {"tall": min(_TALLEST, max(_LOWEST, round(70 + _LANE * len(lanes))))} if many else {}
     return picture("placement.gantt", of.origin, _said(of), twin, body, numbers=_sums(of), facts=facts)
 
 
@@ -308,9 +312,22 @@ def _series(of: Placed, gang: Gang, owners: Sequence[str]) -> int:
     return next(i for i, (least, _) in enumerate(_SIZES) if len(gang.slots) >= least)
 
 
+def _rows(gangs: Sequence[Gang]) -> tuple[list[dict[int, int]], dict[int, int]]:
+    """Return the row within each slot of each gang, so that none lies upon another one; and the rows of each slot."""
+    until: dict[int, list[float]] = {}
+    rows = [dict[int, int]() for _ in gangs]
+    for gang, at in sorted(zip(gangs, rows, strict=True), key=lambda each: each[0].start):
+        for slot in gang.slots:
+            ends = until.setdefault(slot, [])
+            at[slot] = next((i for i, end in enumerate(ends) if end <= gang.start), len(ends))
+            ends[at[slot] : at[slot] + 1] = [math.inf if math.isnan(gang.stop) else gang.stop]
+    return rows, {slot: len(ends) for slot, ends in until.items()}
+
+
 def _lanes(of: Placed, order: Sequence[int]) -> Sequence[Content]:
-    """Return a lane per slot; where they are many, the first one of each node alone has its name."""
-    if len(order) <= _NAMED:
-        return lanes_of("slot", (of.slots[slot] for slot in order))
+    """Return the lanes of slots, of which the first has the name; where they are many, the first one of each node."""
+    if len(of.slots) <= _NAMED:
+        named = (of.slots[slot] if i == 0 or order[i - 1] != slot else "" for i, slot in enumerate(order))
+        return lanes_of("slot", named)
     runs = [list(some) for _, some in groupby(order, key=of.nodes.__getitem__)]
     return lanes_of("slot", chain.from_iterable((of.slots[slots[0]], *[""] * (len(slots) - 1)) for slots in runs))

@@ -240,6 +240,8 @@ def test_wrappers_around_several():
         EnvError, match=r"VecNormalize is a setting here: give its environments, and normalize=True; model.set_st"
     ):
         model(around("VecNormalize", vector))
+    with pytest.raises(EnvError, match="VecVideoRecorder films what is stepped here: give RecordVideo of gymnasium"):
+        model(around("VecVideoRecorder", vector))
     with pytest.raises(EnvError, match=r"VecOdd goes around several environments: give the id or a function, n_envs=2"):
         model(around("VecOdd", vector))
     normalised = gymnasium.wrappers.vector.NormalizeReward(gymnasium.make_vec("CartPole-v1", num_envs=2))
@@ -308,7 +310,7 @@ def test_a_task_takes_them_too():
     with pytest.raises(EnvError, match=r"^Locked cannot be copied: pass its class, or a function \("):
         drlnb.Task(Locked())
     for wrong in (None, 3, object()):
-        with pytest.raises(EnvError, match="env must be an environment's id, a class or a function, got "):
+        with pytest.raises(EnvError, match=r"env must be an environment, its id, a class or function .*, got "):
             drlnb.Task(wrong)
 
 

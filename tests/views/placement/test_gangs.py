@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from drlnb.views.drawing.theme import styles
 from drlnb.views.placement.gangs import Gang, Placed, board, gantt
 
 HOUR = 3600.0
@@ -92,6 +93,24 @@ def test_every_second_that_a_gang_held_is_kept_or_lost(placed):
         (1, 2.0, 3.0), (3, 0.5, 4.0),
     ]  # fmt: skip
     assert [look["hatch"] for look in view.facts["series"] if look["name"].startswith("lost")] == ["x"]
+
+
+def test_gangs_that_share_a_slot_are_one_below_the_other():
+    """`a` and `b` have the same two slots, `b` from 1 s on; `c` has one of them after `a`, in its row."""
+    gangs = [
+        Gang(owner="a", number=1, slots=(0, 1), start=0.0, stop=3.0, fate="done"),
+        Gang(owner="b", number=1, slots=(0, 1), start=1.0, stop=math.nan, fate="goes on"),
+        Gang(owner="c", number=1, slots=(1,), start=3.0, stop=4.0, fate="done"),
+    ]
+    looks = {look.name: look for look in styles("abc")}
+    away = [(1, 4.0, 5.0, "drained")]
+    view = gantt(Placed(slots=("n/0", "n/1"), nodes=("n", "n"), gangs=gangs, away=away, end_s=5.0, looks=looks))
+    assert [lane["label"] for lane in view.facts["lanes"]] == ["n/0", "", "n/1", ""]
+    bars = view.columns["bars"]
+    spans = zip(*(bars[key].tolist() for key in ("lane", "series", "start", "stop")), strict=True)
+    assert sorted(spans) == [(0, 0, 0, 3), (1, 1, 1, 5), (2, 0, 0, 3), (2, 2, 3, 4), (3, 1, 1, 5)]
+    assert view.columns["absent"]["lane"].tolist() == [2, 3], "what is away is so for whoever is there"
+    assert {row[0] for row in view.rows()} == {"n/0", "n/1"}
 
 
 def test_many_slots_have_a_lane_each_and_a_name_per_node():
