@@ -25,7 +25,7 @@ def tenths(rounds: Sequence[T]) -> list[T]:
     Examples
     --------
     >>> tenths(range(25))
-    [2, 4, 7, 9, 12, 14, 17, 19, 22, 24]
+    [1, 4, 6, 9, 11, 14, 16, 19, 21, 24]
     """
     return [rounds[max(len(rounds) * tenth // 10, 1) - 1] for tenth in range(1, 11)]
 

@@ -145,3 +145,9 @@ def test_a_plan_comes_back_from_the_journal():
     planned = BatchPlanned(round=3, planner="own", collectors=(0, 1), n_steps=(5, 7))
     assert COLLECT.recorded(view(0.1, 0.1), Answer([planned])) == BatchPlan(n_steps=(5, 7))
     assert COLLECT.recorded(view(0.1, 0.1), Answer()) is None
+
+
+def test_a_sample_too_few_for_any_step_comes_from_a_trade():
+    """24 samples by 12 and 7: 7.58 and 8.84 steps of 2 and 1; 7 and 9 leave a sample, for which 9 and 7 become 8."""
+    seen = view(0.01, 0.01, n_steps=8, n_envs=(2, 1))
+    assert collect_steps(seen, BatchPlan(sizes=(6, 7))) == (8, 8)
