@@ -116,7 +116,7 @@ def _label(lane: Content, names: Names) -> str:
     """Return a lane's label, of a slot or node with the node's number: it may be named after a machine."""
     label = str(lane["label"])
     node, _, device = label.rpartition("/")
-    if lane["kind"] == "slot":
+    if lane["kind"] == "slot" and label:  # the second row of a slot has none
         return f"{names.alias.get(node, f'node{node}')} {device}"
     return names.said(label) if lane["kind"] == "node" else label
 

@@ -23,7 +23,8 @@ from drlnb.records.columns import leasing, swapping, warmup
 from drlnb.records.errors import ConfigError, InputError, JournalError
 from drlnb.records.journal import Anew, Journal, line_of
 from drlnb.report import build, download
-from drlnb.report.download import scrub
+from drlnb.report.build import _label
+from drlnb.report.download import Names, scrub
 from drlnb.report.page import CSP
 from tests.fleet.conftest import small_task
 from tests.report.verify import verify
@@ -184,6 +185,13 @@ def test_nothing_of_the_authors_machine(tmp_path):
     # As a word: two letters of a host's name may well stand in the middle of packed bytes.
     assert not re.search(rf"(?<![\w+/]){re.escape(socket.gethostname())}(?![\w+/])", text)
     assert "node0 cpu0" in text
+
+
+def test_the_second_row_of_a_slot_has_no_name():
+    """Where gangs share a slot; the first row has that of the slot, by its node's number."""
+    names = Names(two_tasks().journal(), 1)
+    labels = [_label({"label": label, "kind": "slot"}, names) for label in ("0/cpu0", "", "0/cpu1", "")]
+    assert labels == ["node0 cpu0", "", "node0 cpu1", ""]
 
 
 def saved(page, into):
