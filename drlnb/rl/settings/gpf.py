@@ -92,9 +92,9 @@ class GpfSettings(OnPolicySettings):
     tau2: float | Sequence[float] = setting(1.0, _MEMBER["tau2"], live=True)
     #: Members of the family, each a mapping of eps, tau1, tau2 (missing: as above); member i mod M acts in env i.
     members: Sequence[Mapping[str, float | Sequence[float]]] | None = setting(None, optional(Kind(_members)))
-    #: Expectation of A: under the policy of the member that acted (``sample``), or of the first one (``target``); or
+    #: Expectation of A: under the policy of the member that acted (``behavior``), or of the first one (``target``); or
     #: the mean over the samples of each environment's round (``samples``), which says nothing of a state's own.
-    expectation: str = setting("sample", choice("sample", "target", "samples"))
+    expectation: str = setting("behavior", choice("behavior", "target", "samples"))
     #: Fresh actions per state in the mean of A; none: the exact sum over actions.
     n_action_samples: int | None = setting(None, optional(_ACTION_SAMPLES))
     #: Weight of the action value's mean squared error.

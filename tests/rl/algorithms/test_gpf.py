@@ -259,7 +259,7 @@ def test_outside_of_training_the_first_member_plays_as_published(make):
 
 
 @pytest.mark.parametrize(("env", "cut"), [("rl/Cut-v0", True), ("rl/Clock-v0", False)])
-@pytest.mark.parametrize("expectation", ["sample", "target"])
+@pytest.mark.parametrize("expectation", ["behavior", "target"])
 def test_only_time_limits_are_bootstrapped(env, cut, expectation, make):
     """Critic fixed at V = 10, gamma .5, lambda 0, rewards doubled: targets 2 + 5; at the end only if cut."""
     spec = make(
@@ -278,7 +278,7 @@ def test_only_time_limits_are_bootstrapped(env, cut, expectation, make):
 @pytest.mark.parametrize("case", ["target", "late", "samples"])
 def test_off_policy_samples_get_vtrace_and_retrace(case, make):
     """Judged by member 0, or late by a round: ratios and Q are those of the network now, for the judging member."""
-    expectation = "sample" if case == "late" else case
+    expectation = "behavior" if case == "late" else case
     spec = make(members=FAMILY, expectation=expectation, tau1=0.1, gae_lambda=0.9, batch_size=None)
     learner = GpfLearner(spec)
     fragment = sample(spec, learner)
@@ -464,7 +464,7 @@ def test_a_box_of_actions_is_refused(make):
         ({"members": []}, "members must be a list of at least one mapping"),
         ({"members": [{"tau": 1}]}, r"members\[0\] takes the keys eps, tau1, tau2, not tau"),
         ({"members": [{}, {"tau1": -1}]}, r"members\[1\]: tau1 must be a number > 0"),
-        ({"expectation": "mean"}, "expectation must be one of sample, target, samples, got 'mean'"),
+        ({"expectation": "mean"}, "expectation must be one of behavior, target, samples, got 'mean'"),
         ({"n_action_samples": 1}, "n_action_samples must be a whole number >= 5"),
         ({"batch_size": 0}, "batch_size must be a whole number >= 1, or none"),
         ({"reward_scale": 0}, "reward_scale must be a number > 0, or none"),

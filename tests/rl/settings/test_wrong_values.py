@@ -75,7 +75,7 @@ def problems(algo, n_envs=4, **overrides):
          "[1] takes the keys eps, tau1, tau2, not tau3"),
         ("gpf", "members", [{"tau1": -1}],
          "[0]: tau1 must be a number > 0, or a path [start, end] of two such numbers, got -1"),
-        ("gpf", "expectation", "mean", "must be one of sample, target, samples, got 'mean'"),
+        ("gpf", "expectation", "mean", "must be one of behavior, target, samples, got 'mean'"),
         ("gpf", "n_action_samples", 4, "must be a whole number >= 5, or none, got 4"),
         ("dqn", "gradient_steps", 0, "must be a whole number >= 1, or -1 for one per transition, got 0"),
         ("dqn", "learning_starts", -1, "must be a whole number >= 0, got -1"),
