@@ -3,6 +3,7 @@
 Nothing heavy is imported here: each command imports what it needs when it runs.
 """
 
+import argparse
 import contextlib
 import os
 import signal
@@ -58,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
+    args = argparse.Namespace(parser=None)
     try:
         if words[:1] and words[0] in _FORMER:
             raise UsageError(_FORMER[words[0]])
@@ -75,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("stopped", _STOPPED, debug=debug)
     except (InputError, TrainingFailed, PeerError) as error:
-        return _failed(by_options(first_line(error)), _WRONG if isinstance(error, InputError) else _FAILED, debug=debug)
+        said = by_options(first_line(error), args.parser)
+        return _failed(said, _WRONG if isinstance(error, InputError) else _FAILED, debug=debug)
     except OSError as error:  # a disk, a path or a socket; the system's words name it
         return _failed(first_line(error), _FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001 - the last place where an error can become one line

@@ -1,5 +1,6 @@
 """Say what was said to users of Python in the words of the command line."""
 
+import argparse
 import re
 from collections.abc import Mapping
 
@@ -30,8 +31,8 @@ _WAYS: Mapping[str, str] = {
 }
 
 
-def by_options(text: str) -> str:
-    """Return a message with options in place of arguments.
+def by_options(text: str, parser: argparse.ArgumentParser | None = None) -> str:
+    """Return a message with options in place of arguments: those that a command's parser knows, and those of runs.
 
     Examples
     --------
@@ -42,4 +43,7 @@ def by_options(text: str) -> str:
     """
     for argument, option in _WAYS.items():
         text = re.sub(argument, option, text)
+    for action in parser._actions if parser else ():
+        if action.option_strings:
+            text = re.sub(rf"(^|; ){action.dest}(?= must | needs )", rf"\1{action.option_strings[-1]}", text)
     return text

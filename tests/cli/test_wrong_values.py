@@ -67,7 +67,7 @@ REFUSED = {
     "train A --set warmup.rho=-1": "warmup.rho: rho must be a number from 1e-9 to 1e9, got -1",
     "train A --set task.priority=1": "task.priority is a task's own: --hyper priority=1",
     "train A --set warmup.planner=cold": "warmup.planner is a planner: --planners warmup=cold",
-    "train A --planners sead": "planners must be 'auto', 'patent' or decision -> name, got 'sead'",
+    "train A --planners sead": "--planners must be 'auto', 'patent' or decision -> name, got 'sead'",
     "train A --planners hold=last hold=round": "--planners names hold twice",
     "train A --planners hold=last,warmup=cold":
         "blanks separate what --planners takes: --planners hold=last warmup=cold",
@@ -119,6 +119,11 @@ REFUSED = {
     "simulate distribution --model-mb 0": "--model-mb must be from one byte to a terabyte, got 0",
     "simulate distribution --link-gbit 0":
         "--link-gbit: learner_bytes_per_s must be a number of bytes per second from 1 to 1e+15, got 0.0",
+    "simulate placement --weibull 0": "--weibull must be a number from 0.2 to 10, got 0.0",
+    "simulate placement --checkpoint yung":
+        "--checkpoint must be a number from 1 to 1e9, none or young, got 'yung'",
+    "simulate batching --family x":
+        "--family must be one of static, memoryless, periodic, correlated, got 'x'",
     "simulate train --hold x": "unknown --hold 'x'; known are round, yield, last",
     "runs list x": "list takes no run and no task, got 'x'",
     "runs list --task a": "list takes no run and no task, got 'a'",

@@ -186,19 +186,19 @@ def test_the_command_prints_what_faults_do(capsys):
     [
         (["--load", "0"], "--load must be in (0, 10], got 0.0"),
         (["--hold", "best"], "--hold must name some of round, yield, last, or be all; got 'best'"),
-        (["--queue", "lifo"], "queue must be one of fifo, drr, got 'lifo'"),
+        (["--queue", "lifo"], "--queue must be one of fifo, drr, got 'lifo'"),
         (["--faults", "holder"], "--faults must be KIND=RATE_PER_HOUR by commas, each kind once, got 'holder'"),
         (
             ["--faults", "holder=1,holder=2"],
             "--faults must be KIND=RATE_PER_HOUR by commas, each kind once, got 'holder=2'",
         ),
-        (["--faults", "node=1"], "faults must name some of collector, executor, holder, frozen, slot, got 'node'"),
+        (["--faults", "node=1"], "--faults must name some of collector, executor, holder, frozen, slot, got 'node'"),
         (["--faults", "slot=-1"], "faults of slot must be in 0..3600 per hour, got -1.0"),
         (
             ["--tasks", "2", "--rounds", "20", "--unequal", "100", "--hold", "round", "--seeds", "0"],
             "sim1: fewer than 2 rounds while all tasks train; more rounds are needed",
         ),
-        (["--gpus", "2000"], "n_slots must be a whole number in 1..1000, got 2000"),
+        (["--gpus", "2000"], "--gpus must be a whole number in 1..1000, got 2000"),
         (["--holds", "round"], "unknown option --holds; did you mean '--hold'? (see: drlnb simulate leasing --help)"),
     ],
 )

@@ -78,9 +78,9 @@ def test_journals_are_written(tmp_path, capsys):
         (["--planners", "sa"], KNOWN + "'sa'"),
         (["--planners", ","], KNOWN + "','"),
         (["--shape", "x", "--rho", "-1"],
-         "shape must be one of jitter, outliers, shifts, got 'x'; rho must be a number from 1e-9 to 1e9, got -1.0"),
+         "--shape must be one of jitter, outliers, shifts, got 'x'; --rho must be a number from 1e-9 to 1e9, got -1.0"),
         (["--rounds", "0"], f"argument --rounds: {COUNT}, got '0' (see: drlnb simulate warmup --help)"),
-        (["--rounds", "5"], "n_rounds must be a whole number in 10..100000, got 5"),
+        (["--rounds", "5"], "--rounds must be a whole number in 10..100000, got 5"),
         (["--sahpe", "x"], "unknown option --sahpe; did you mean '--shape'? (see: drlnb simulate warmup --help)"),
         (["--seeds", "a"],
          "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'a' "
