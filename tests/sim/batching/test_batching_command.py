@@ -58,7 +58,10 @@ def test_members_are_those_of_the_option(capsys):
         (["--quorum", "1"], "--quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 8, got 1"),
         (["--quorum", "0"], "--quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 8, got 0"),
         (["--quorum", "9"], "--quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 8, got 9"),
-        (["--quorum", "nan"], "--quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 8, got nan"),
+        (
+            ["--quorum", "nan"],
+            "--quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 8, got nan",
+        ),
         (["--splits", "0"], "argument --splits: must be a whole number >= 1, got '0'"),
         (["--splits", "5"], "--splits must be a whole number in 10..100000, got 5"),
     ],
