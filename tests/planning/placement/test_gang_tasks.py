@@ -417,12 +417,6 @@ def test_another_planner_while_a_gang_drains_plans_its_next_slots():
     assert grant(pool, requested("a", t=4.0, round=2, n_slots=2)).slots == plan.slots
 
 
-def test_hindsight_is_refused_with_one_line():
-    """By name, for a task."""
-    with pytest.raises(ValueError, match=r"^placement planner 'best_of_random' needs hindsight, which a run has not: "):
-        PLACEMENT.build("best_of_random:k=8")
-
-
 def test_a_planner_of_gangs_that_waits_fails():
     """A task is placed at once."""
 
