@@ -137,8 +137,6 @@ class PlannerKind(Generic[View, Plan]):
         self.decision, self.default = decision, default
         self._problem, self.recorded, self._traits = problem, recorded, dict(traits or {})
         self.reports = reports
-        #: Name that is refused -> why, and what to use.
-        self._refused: dict[str, str] = {}
         #: Name -> how its planners are made, and the types of their parameters.
         self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Parameters]] = {}
 
@@ -174,10 +172,6 @@ class PlannerKind(Generic[View, Plan]):
             raise ValueError(f"{self.decision} planner {name!r} is registered already")
         self._entries[name] = make, dict(params or {})
 
-    def refuse(self, name: str, why: str) -> None:
-        """Refuse a planner's name, with words that follow it: why, and what to use."""
-        self._refused[name] = why
-
     def parameters(self, name: str) -> Parameters:
         """Return the parameters of a planner, as it was registered; none of an unknown one."""
         return self._entries[name][1] if name in self._entries else {}
@@ -197,8 +191,6 @@ class PlannerKind(Generic[View, Plan]):
         'chain'
         """
         name, _, rest = str(text).partition(":")
-        if name in self._refused:
-            raise ValueError(f"{self.decision} planner {name!r} {self._refused[name]}")
         if name not in self._entries:
             known = ", ".join(self._entries)
             raise ValueError(

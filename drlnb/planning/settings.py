@@ -6,7 +6,7 @@ A value is judged beside what is in force, never beside the defaults: `leasing.t
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Literal
+from typing import Literal
 
 from drlnb.planning.batching import BATCHING, COLLECT
 from drlnb.planning.batching.gather import MANY, Gathering, gathering_problem
@@ -89,13 +89,6 @@ TASK_KEYS = tuple(key for key, setting in SETTINGS.items() if setting.owner == "
 
 #: Most names that are suggested for an unknown one, and how much less alike than the best they may be (0 to 1).
 _NEAREST, _AS_NEAR = 3, 0.1
-#: Former settings, of which another name would be no help -> the way there is now.
-_GONE: Final[Mapping[str, str]] = {
-    "swapping.bandwidth_bytes_per_s": (
-        "to try a slower disk, put a tier of your own into drlnb.runtime.swapping.tiers.made.TIERS['cpu'], "
-        "or give it to a Swapper by tier="
-    ),
-}
 
 
 def owner(key: str) -> Literal["task", "pool", ""]:
@@ -148,8 +141,6 @@ def unknown_setting(key: str, more: Iterable[str] = ()) -> str:
     """
     if not isinstance(key, str):
         return f"a setting is named by a word such as 'warmup.rho', got {key!r}"
-    if key in _GONE:
-        return f"unknown setting {key!r}: {_GONE[key]}"
     known = [*SETTINGS, *more]
     near = difflib.get_close_matches(key, known, n=_NEAREST)
     near = [each for each in near if _likeness(key, each) > _likeness(key, near[0]) - _AS_NEAR]

@@ -20,7 +20,6 @@ __all__ = [
     "Decision",
     "Event",
     "Facts",
-    "Match",
     "Record",
     "Row",
     "is_tagged",
@@ -94,20 +93,6 @@ def shared(source: object, kind: type) -> Row:
     return {each.name: getattr(source, each.name) for each in fields(kind) if hasattr(source, each.name)}
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Equal to any record of one class whose named fields are equal; for tests."""
-
-    of: type["Record"]
-    wanted: tuple[tuple[str, object], ...]
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is self.of and all(getattr(other, name) == value for name, value in self.wanted)
-
-    def __hash__(self) -> int:
-        return hash(self.of)
-
-
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _Vocabulary(type):
     """Makes each class of records a frozen, slotted, keyword-only dataclass, and registers it by its name."""
@@ -134,14 +119,6 @@ class Record(metaclass=_Vocabulary):
 
     #: One letter in the journal: ``e``, ``d`` or ``c``.
     letter: ClassVar[str] = "r"
-
-    @classmethod
-    def match(cls, **wanted: object) -> Match:
-        """Return something equal to each record of this class that has these field values."""
-        unknown = wanted.keys() - {field.name for field in fields(cls)}
-        if unknown:
-            raise TypeError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
-        return Match(cls, tuple(wanted.items()))
 
     def to_row(self) -> Row:
         """Return this record as a flat mapping of plain data: ``k`` (letter), ``r`` (class name), then the fields."""

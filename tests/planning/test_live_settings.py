@@ -85,11 +85,6 @@ def test_every_setting_of_the_rooms_can_be_changed():
         ("warmup.window", 4, "min_rounds must be <= window and filter_window (4), got 8"),
         ("warmup.colour", 1, "unknown setting 'warmup.colour'"),
         ("leasing.ttl", 1, "unknown setting 'leasing.ttl'; did you mean 'leasing.ttl_s'?"),
-        (
-            "swapping.bandwidth_bytes_per_s",
-            1e6,
-            "unknown setting 'swapping.bandwidth_bytes_per_s': to try a slower disk,",
-        ),
     ],
 )
 def test_wrong_values_are_one_clear_line(key, value, said):

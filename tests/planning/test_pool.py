@@ -35,6 +35,7 @@ from drlnb.records.columns.placement import (
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.journal import Stream, StreamOpened
+from tests.matches import like
 
 
 @pytest.fixture
@@ -54,7 +55,8 @@ def nodes_of(records):
 def test_a_placement_is_planned_and_sent(pool):
     """The master learns where its collectors live, the journal also home and allowed slots."""
     assert pool.handle(asked("a", t=1.0, node="n1", n=3)) == (
-        PlacementPlanned.match(
+        like(
+            PlacementPlanned,
             task="a",
             attempt=1,
             gang_version=1,
@@ -105,8 +107,8 @@ def test_a_stopped_task_frees_its_places_and_its_lease(pool):
     pool.handle(asked("a", t=1.0, n=4))
     lease = grant(pool, requested("a", t=1.0, node="n0"))
     assert pool.handle(stopped("a", t=2.0))[:2] == (
-        LeaseReleased.match(fence=lease.fence, reason="task-stopped"),
-        SlotDrained.match(slot="n0/cpu0"),
+        like(LeaseReleased, fence=lease.fence, reason="task-stopped"),
+        like(SlotDrained, slot="n0/cpu0"),
     )
     out = pool.handle(asked("b", t=3.0, n=4))
     assert (only(PlacementPlanned, out).slots, nodes_of(out)) == (("n0/cpu0",), ("n0", "n0", "n1", "n1"))
@@ -169,11 +171,11 @@ def test_a_higher_attempt_takes_over_at_once(pool):
     lease = grant(pool, requested("a", t=1.0, node="n0"))
     out = pool.handle(asked("a", t=2.0, attempt=2, n=4))
     assert out == (
-        LeaseReleased.match(fence=lease.fence),
-        SlotDrained.match(slot="n0/cpu0"),
-        RevokeLease.match(fence=lease.fence),
-        PlacementPlanned.match(attempt=2, collector_nodes=("n0", "n0", "n1", "n1")),
-        SendPlacement.match(attempt=2),
+        like(LeaseReleased, fence=lease.fence),
+        like(SlotDrained, slot="n0/cpu0"),
+        like(RevokeLease, fence=lease.fence),
+        like(PlacementPlanned, attempt=2, collector_nodes=("n0", "n0", "n1", "n1")),
+        like(SendPlacement, attempt=2),
     )
     assert pool.handle(asked("a", t=3.0, attempt=1)) == (
         RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
@@ -189,9 +191,9 @@ def test_questions_wait_for_a_first_node():
     pool.handle(stopped("b", t=1.0))
     pool.handle(node_lost("n9", t=1.0))
     assert pool.handle(node_added("n0", t=2.0)) == (
-        PlacementPlanned.match(task="a", slots=(), collector_nodes=("n0", "n0")),
+        like(PlacementPlanned, task="a", slots=(), collector_nodes=("n0", "n0")),
         PlacementPostponed(task="a", reason="needs 1 slot, 0 alive", n_alive=0),
-        SendPlacement.match(task="a"),
+        like(SendPlacement, task="a"),
     )
 
 

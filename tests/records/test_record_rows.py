@@ -14,6 +14,7 @@ from drlnb.records.base import Command, Decision, Event, Record, record_types
 from drlnb.records.columns.leasing import LeaseGranted, LeaseRenewed
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.ids import Fence
+from tests.matches import like
 from tests.strategies import fewer, records_of
 
 for _module in pkgutil.walk_packages(drlnb.records.__path__, "drlnb.records."):
@@ -104,17 +105,17 @@ def test_match_compares_the_named_fields_only():
     """It is equal to any record of exactly this class with these values."""
     fence = Fence(epoch=1, token=2)
     record = LeaseRenewed(t=1.0, fence=fence)
-    assert record == LeaseRenewed.match(fence=fence)
-    assert LeaseRenewed.match(fence=fence, t=1.0) == record
-    assert record != LeaseRenewed.match(t=4.0)
-    assert record != DeadlinePassed.match(t=1.0)
-    assert hash(LeaseRenewed.match()) == hash(LeaseRenewed.match(t=2.0))
+    assert record == like(LeaseRenewed, fence=fence)
+    assert like(LeaseRenewed, fence=fence, t=1.0) == record
+    assert record != like(LeaseRenewed, t=4.0)
+    assert record != like(DeadlinePassed, t=1.0)
+    assert hash(like(LeaseRenewed)) == hash(like(LeaseRenewed, t=2.0))
 
 
 def test_match_refuses_a_field_that_is_not_there():
     """A misspelt field would make a test that cannot fail."""
     with pytest.raises(TypeError, match="LeaseGranted has no field 'waited'"):
-        LeaseGranted.match(waited=1.0)
+        like(LeaseGranted, waited=1.0)
 
 
 @given(*[st.tuples(st.integers(0, 5), st.integers(0, 5))] * 2)

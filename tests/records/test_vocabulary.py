@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.records import base
-from drlnb.records.base import Command, Decision, Event, Match, Record, record_types, shared
+from drlnb.records.base import Command, Decision, Event, Record, record_types, shared
 from drlnb.records.columns.leasing import KeepGradient, LeaseExpired, LeaseReleased, RestoreGradients, RevokeLease
 from drlnb.records.columns.warmup import CollectorLost, CollectorUnanswered, StopCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, GradientWork, SetDeadline, SlotWork
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream, StreamOpened
 from drlnb.records.round import ComputeGradient, FinishRound, InitialiseParameters
+from tests.matches import like
 from tests.strategies import records_of
 
 FENCE = Fence(epoch=1, token=2)
@@ -152,13 +153,12 @@ def test_a_match_is_equal_where_its_fields_are(record, data):
     """Of the same class only; a field that there is not is a mistake of the test."""
     values = shared(record, LeaseReleased)
     names = data.draw(st.sets(st.sampled_from(sorted(values))))
-    match = LeaseReleased.match(**{name: values[name] for name in names})
-    assert isinstance(match, Match)
+    match = like(LeaseReleased, **{name: values[name] for name in names})
     assert match == record
     assert (match == replace(record, reason=record.reason + "!")) == ("reason" not in names)
     assert match != LeaseExpired(**shared(record, LeaseExpired) | {"silent_s": 0.0})
     with pytest.raises(TypeError, match="LeaseReleased has no field 'colour'"):
-        LeaseReleased.match(colour="red")
+        like(LeaseReleased, colour="red")
 
 
 # ------------------------------------------------------------------ streams

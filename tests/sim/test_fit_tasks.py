@@ -18,6 +18,7 @@ from drlnb.views.fleet import tasks as table_of
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.learning import curves
 from drlnb.views.rounds import anatomy
+from tests.matches import like
 
 #: 45 steps in rounds of 10; work without environments.
 FIT = {"n_envs": 0, "n_collectors": 0, "n_steps": 10, "total_timesteps": 45, "eval_freq": 5}
@@ -43,7 +44,7 @@ def test_two_tasks_share_a_slot_without_anybody_who_acts(hold):
         assert "experience" not in reasons, "it has none"
         for row in stream.of(words.MetricsRecorded):
             assert not row.metrics.keys() & {"round/collect_s", "round/push_s"}, "nobody acts or receives"
-        assert stream.records[-1] == words.EndTask.match(state="done")
+        assert stream.records[-1] == like(words.EndTask, state="done")
         assert replay(stream).difference is None
     grants = pool.host.stream.of(leasing.LeaseGranted)
     assert {(grant.task, grant.round) for grant in grants} == {(f"sim{i}", k) for i in range(2) for k in range(6)}
@@ -116,7 +117,7 @@ def test_a_slot_that_dies_in_the_midst_of_a_round_costs_a_step_or_its_round(dead
     task.open()
     clock.run()
     (stream,) = task.streams
-    assert stream.records[-1] == words.EndTask.match(state="done")
+    assert stream.records[-1] == like(words.EndTask, state="done")
     assert len({row.fence for row in stream.of(words.ExecutorDied, words.LeaseLost)}) == 1
     steps = [order.step for order in stream.of(batching.ApplyGradients) if order.round == 2 and order.split]
     asked = [(order.step, order.parameters) for order in stream.of(batching.ApplyGradients) if not order.split]

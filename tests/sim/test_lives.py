@@ -20,6 +20,7 @@ from drlnb.sim.faults import Fault
 from drlnb.sim.leases import inside, leases
 from drlnb.sim.training.fleet import run_tasks
 from tests.faults import seeded_faults
+from tests.matches import like
 from tests.strategies import fewer
 
 COSTS = Costs(collect_s=1.0, compute_s=1.0, finish_s=0.1, publish_s=0.01, collect_cv=0.5)
@@ -98,7 +99,7 @@ def test_experience_of_a_round_that_is_over_is_freed_and_changes_nothing_else(se
             if isinstance(event, words.ParametersCommitted) and machine.phase != "ended":
                 for late in old:
                     (dropped,) = machine.handle(_at(late, event.t))
-                    assert dropped == words.DropExperience.match(key=late.key, collector=late.collector)
+                    assert dropped == like(words.DropExperience, key=late.key, collector=late.collector)
                     assert dropped.reason.startswith(f"round {late.round} under version {late.version}, now ")
                     n += 1
                 old = []

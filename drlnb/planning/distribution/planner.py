@@ -226,4 +226,3 @@ DISTRIBUTION.register("auto", Auto)
 for _name, _strategy in STRATEGIES.items():
     _defaults = {key: value for key, (_, value) in _strategy.params.items()}
     DISTRIBUTION.register(_name, partial(Fixed, _name), _defaults)
-DISTRIBUTION.refuse("kary", "is gone: use 'tree:k=2,levels=16'")

@@ -287,4 +287,3 @@ def _recorded(view: PlacementView, answer: Answer) -> Placement | None:
 PLACEMENT: PlannerKind[PlacementView, Placement] = PlannerKind(
     "placement", "ect", problem=_problem, recorded=_recorded, traits={"replans": False, "mends": False}
 )
-PLACEMENT.refuse("best_of_random", "needs hindsight, which a run has not: it is for benchmarks; use 'ect'")

@@ -9,4 +9,3 @@ __all__ = ["SWAPPING", "SwapPlan", "SwapProfile", "SwapView", "facts", "heuristi
 SWAPPING.register(
     "qtable", learned.TablePlanner, {"n_trials": 300, "alpha": 0.5, "gamma": 0.9, "epsilon": 0.2, "w": 0.5}
 )
-SWAPPING.refuse("qfine", "is gone: use 'hybrid'")

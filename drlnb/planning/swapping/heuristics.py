@@ -157,5 +157,3 @@ def searched(command: SearchSwapPlan) -> Row:
 
 for _name, _rule in RULES.items():
     SWAPPING.register(_name, partial(Searched, _name, _rule), {"actions": "all"})
-for _name in ("types_exhaustive", "oracle"):
-    SWAPPING.refuse(_name, "is gone: use 'hybrid'")

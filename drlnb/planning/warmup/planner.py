@@ -143,6 +143,3 @@ for _name, _rule in (("cold", cold), ("keep", keep)):
     WARMUP.register(_name, partial(_Rule, _name, _rule))
 for _name, _rule in (("patent", patent), ("saa", saa)):
     WARMUP.register(_name, partial(_Rule, _name, partial(_informed, _rule)))
-for _name in ("mean", "quantile", "progress"):
-    WARMUP.refuse(_name, "is gone: use 'saa'")
-WARMUP.refuse("seed", "is gone: use 'patent'")

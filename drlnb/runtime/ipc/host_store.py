@@ -111,8 +111,6 @@ class HostStore:
         self._into: np.ndarray | None = None
         self._slot: int | None = None
         self._waits = False
-        #: Versions that were whole before a slot was free.
-        self.n_deferred = 0
 
     @property
     def current(self) -> tuple[int, int]:
@@ -171,9 +169,7 @@ class HostStore:
         does the next :meth:`begin`.  A version that is begun while it still waits takes its place.
         """
         self._waits = True
-        settled = self.settle()
-        self.n_deferred += not settled
-        return settled
+        return self.settle()
 
     def settle(self) -> bool:
         """Make a version current that waits for a slot; return whether none waits any more."""

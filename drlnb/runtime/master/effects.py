@@ -15,57 +15,51 @@ from drlnb.runtime.master.slot_effects import SlotEffects
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
 
-__all__ = ["Effects"]
+__all__ = ["effects"]
 
 
-class Effects:
-    """Carries out the commands of one master's machine; each ends in exactly one closing event."""
+def effects(master: "Master") -> EffectTable:
+    """Return what carries out the commands of one master's machine; each ends in exactly one closing event.
 
-    def __init__(self, master: "Master") -> None:
-        self.m = master
-        collectors = CollectorEffects(master)
-        ring, slot = ReplayEffects(master, collectors), SlotEffects(master)
-        shares = ShareEffects(master, slot)
-        checkpoints = CheckpointEffects(master, collectors.ask, collectors.found, ring.saved)
-        #: What takes no time is carried out at once, of the rest a coroutine is returned.
-        self.table: EffectTable = {
-            replay.StartReplay: ring.start,
-            replay.DrawMinibatches: ring.draw,
-            replay.CarryParameters: ring.carry,
-            replay.RestartTask: ring.restart,
-            words.RequestSlot: slot.request,
-            words.InitialiseParameters: slot.initialise,
-            words.ComputeGradient: slot.stage,
-            leasing.KeepGradient: slot.keep_gradient,
-            leasing.RestoreGradients: slot.restore_gradients,
-            batching.ComputeShare: shares.compute,
-            batching.CutShare: shares.cut,
-            batching.JoinRound: shares.join,
-            batching.ApplyGradients: shares.apply,
-            words.FinishRound: slot.finish_round,
-            words.CommitParameters: slot.commit,
-            swapping.ApplySwapPlan: slot.apply_plan,
-            swapping.SearchSwapPlan: slot.search_plan,
-            words.ReturnLease: slot.give_back,
-            words.WriteCheckpoint: checkpoints.write,
-            warmup.StartCollector: collectors.start,
-            warmup.StopCollector: collectors.stop,
-            warmup.RevokeStart: collectors.revoke_start,
-            warmup.WakeCollector: collectors.wake,
-            words.Evaluate: collectors.evaluate,
-            words.AskPlacement: self._place,
-            words.EndTask: self._end,
-            words.DropExperience: self._drop,
-            distribution.SendParameters: master.sender.send,
-            distribution.AskMissing: master.sender.ask,
-            distribution.MeasureLink: master.sender.measure,
-        }
+    What takes no time is carried out at once, of the rest a coroutine is returned.
+    """
+    collectors = CollectorEffects(master)
+    ring, slot = ReplayEffects(master, collectors), SlotEffects(master)
+    shares = ShareEffects(master, slot)
+    checkpoints = CheckpointEffects(master, collectors.ask, collectors.found, ring.saved)
 
-    def _drop(self, command: words.DropExperience) -> None:
-        self.m.experience.pop(command.key, None)
+    def drop(command: words.DropExperience) -> None:
+        master.experience.pop(command.key, None)
 
-    async def _place(self, command: words.AskPlacement) -> None:
-        await self.m.place(command.planner)
-
-    async def _end(self, command: words.EndTask) -> None:
-        await self.m.finish(command.state, command.reason)
+    return {
+        replay.StartReplay: ring.start,
+        replay.DrawMinibatches: ring.draw,
+        replay.CarryParameters: ring.carry,
+        replay.RestartTask: ring.restart,
+        words.RequestSlot: slot.request,
+        words.InitialiseParameters: slot.initialise,
+        words.ComputeGradient: slot.stage,
+        leasing.KeepGradient: slot.keep_gradient,
+        leasing.RestoreGradients: slot.restore_gradients,
+        batching.ComputeShare: shares.compute,
+        batching.CutShare: shares.cut,
+        batching.JoinRound: shares.join,
+        batching.ApplyGradients: shares.apply,
+        words.FinishRound: slot.finish_round,
+        words.CommitParameters: slot.commit,
+        swapping.ApplySwapPlan: slot.apply_plan,
+        swapping.SearchSwapPlan: slot.search_plan,
+        words.ReturnLease: slot.give_back,
+        words.WriteCheckpoint: checkpoints.write,
+        warmup.StartCollector: collectors.start,
+        warmup.StopCollector: collectors.stop,
+        warmup.RevokeStart: collectors.revoke_start,
+        warmup.WakeCollector: collectors.wake,
+        words.Evaluate: collectors.evaluate,
+        words.AskPlacement: lambda command: master.place(command.planner),
+        words.EndTask: lambda command: master.finish(command.state, command.reason),
+        words.DropExperience: drop,
+        distribution.SendParameters: master.sender.send,
+        distribution.AskMissing: master.sender.ask,
+        distribution.MeasureLink: master.sender.measure,
+    }

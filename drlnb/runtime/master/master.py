@@ -38,7 +38,7 @@ from drlnb.runtime.link import Link
 from drlnb.runtime.machine_host import JournalWriter, MachineHost, by_class, stream_header
 from drlnb.runtime.master.checkpoint_effects import AGAIN, Committed, read_newest, taken_over
 from drlnb.runtime.master.collector_liveness import Losses
-from drlnb.runtime.master.effects import Effects
+from drlnb.runtime.master.effects import effects
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.row_feed import RowFeed
 from drlnb.runtime.master.work import located, rounds_of
@@ -186,7 +186,7 @@ class Master:
         journal = self.out / "journal" / f"{self.stream}.jsonl"
         self.writer = self.rows.writer = JournalWriter(journal, self.rows.add_note, header)
         self.host = MachineHost(
-            machine, by_class(Effects(self).table), [self.writer.write, self.rows.add], t0=time.monotonic()
+            machine, by_class(effects(self)), [self.writer.write, self.rows.add], t0=time.monotonic()
         )
         self.host.on_defect = self._defect
         self.losses = Losses(self.host.feed_for)

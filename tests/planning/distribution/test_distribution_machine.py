@@ -32,6 +32,7 @@ from drlnb.records.columns.distribution import (
 )
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import StreamOpened, line_of
+from tests.matches import like
 from tests.streams import stream_of
 
 N_BYTES = 100
@@ -97,7 +98,7 @@ def test_a_version_is_published_when_the_last_host_holds_it():
     publisher = Publisher()
     out = publisher.publish()
     assert names(out) == ["DistributionPlanned", "SendParameters", "SetDeadline"]
-    assert only(DistributionPlanned, out) == DistributionPlanned.match(version=1, planner="star", n_messages=3)
+    assert only(DistributionPlanned, out) == like(DistributionPlanned, version=1, planner="star", n_messages=3)
     assert publisher.held("a") == publisher.held("c") == ()
     assert publisher.held("b") == (VersionPublished(version=1, publish_s=3.0, n_hosts=3),)
     assert publisher.held("b") == (), "no news"
@@ -197,7 +198,7 @@ def test_a_version_that_finds_no_host_waits_for_one_to_come_back():
     dropped = publisher.message_lost("a", 0, 100, again=True)
     assert names(dropped) == ["HostDropped", "VersionPublished", "SetDeadline"]
     assert publisher.publish(3) == ()
-    assert only(SendParameters, publisher.hosts("a")) == SendParameters.match(version=2, hosts=("a",), source="")
+    assert only(SendParameters, publisher.hosts("a")) == like(SendParameters, version=2, hosts=("a",), source="")
     assert publisher.late(HOSTS) == ()
     publisher.t += 1.0
     held = publisher.held("a", version=2)
@@ -241,7 +242,7 @@ def test_a_host_that_comes_later_is_sent_to_by_one_that_holds_it():
     publisher.publish(n_bytes=5 << 20)
     publisher.held("a"), publisher.held("b")
     out = publisher.hosts("a", "b", "x", "y")
-    assert only(DistributionPlanned, out) == DistributionPlanned.match(planner="late", hosts=("x", "y"))
+    assert only(DistributionPlanned, out) == like(DistributionPlanned, planner="late", hosts=("x", "y"))
     first, second = [record for record in out if isinstance(record, SendParameters)]
     assert (first.source, second.source) == ("a", "b")
     assert first.routes == (((-1, 0), (0, 1)),)
@@ -258,7 +259,7 @@ def test_a_lost_message_is_sent_again_at_once():
     publisher = Publisher("relay:m=2", hosts=("a", "b", "c", "d"))
     publisher.publish()
     out = publisher.message_lost("b", 0, 50, sender="a", orphans=("c", "d"))
-    assert only(DistributionPlanned, out) == DistributionPlanned.match(planner="repair", hosts=("c", "d", "b"))
+    assert only(DistributionPlanned, out) == like(DistributionPlanned, planner="repair", hosts=("c", "d", "b"))
     first, second = [record for record in out if isinstance(record, SendParameters)]
     assert (first.source, first.hosts, first.routes, first.sends) == (
         "a",
@@ -295,7 +296,7 @@ def test_who_is_late_is_asked_and_sent_what_it_misses():
     assert names(publisher.held("d")) == ["DistributionPlanned", "SendParameters", "SetDeadline"]
     dropped, published = publisher.late()
     assert dropped == HostDropped(host="c", reason="late too often")
-    assert published == VersionPublished.match(version=1, n_hosts=2)
+    assert published == like(VersionPublished, version=1, n_hosts=2)
 
 
 def test_an_answer_that_says_nothing_new_is_waited_for_no_longer_than_a_deadline():

@@ -88,7 +88,6 @@ def test_without_hosts_nothing_is_sent(name):
         ("relay:m=-1", "distribution planner relay:m=-1: m must be >= 1, or 0 for the best, got -1"),
         ("multitree:m=1", "distribution planner multitree:m=1: m must be >= 2: with one tree, use chain"),
         ("tree:levels=1", "distribution planner tree:levels=1: levels must be >= 2: with one level, use star"),
-        ("kary", r"distribution planner .kary. is gone: use .tree:k=2,levels=16."),
         (
             "tre",
             "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree, got 'tre'",

@@ -39,6 +39,7 @@ from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
+from tests.matches import like
 
 
 # ------------------------------------------------------------------ silence and long holds
@@ -58,7 +59,7 @@ def test_a_silent_lease_expires_and_its_slot_drains(make_table):
     assert table.handle(returned(lease.fence, t=1000.0)) == (RequestRefused(subject="#1", reason="is over"),)
     assert table.handle(idled("n0/cpu0", t=1001.0))[:2] == (
         SlotFreed(slot="n0/cpu0"),
-        LeaseGranted.match(task="b", waited_s=1000.0),
+        like(LeaseGranted, task="b", waited_s=1000.0),
     )
 
 
@@ -68,7 +69,7 @@ def test_a_renewal_is_a_sign_of_life(make_table):
     lease = grant(table, requested("a", t=0.0))
     assert table.handle(renewed(lease.fence, t=8.0)) == ()
     assert not of(LeaseExpired, table.handle(reap(t=18.0)))
-    assert only(LeaseExpired, table.handle(reap(t=18.5))) == LeaseExpired.match(held_s=18.5, silent_s=10.5)
+    assert only(LeaseExpired, table.handle(reap(t=18.5))) == like(LeaseExpired, held_s=18.5, silent_s=10.5)
 
 
 def test_a_repeated_request_is_a_sign_of_life(make_table):
@@ -116,7 +117,7 @@ def test_a_lease_held_for_too_long_expires_though_its_holder_lives(make_table):
     assert not of(LeaseExpired, table.handle(reap(t=120.0)))
     out = table.handle(reap(t=120.25))
     assert out == (
-        LeaseExpired.match(task="a", held_s=120.25, silent_s=0.25),
+        like(LeaseExpired, task="a", held_s=120.25, silent_s=0.25),
         SlotDrained(slot="n0/cpu0", reason="max-hold"),
         RevokeLease(fence=lease.fence, slot="n0/cpu0", reason="max-hold"),
         SetDeadline(name="reap", after_s=0.25),
@@ -177,8 +178,8 @@ def test_a_new_executor_ends_the_lease_of_the_former_one(make_table):
     lease = grant(table, requested("a", t=0.0))
     table.handle(requested("b", t=1.0))
     assert table.handle(slot_added("n0/cpu0", t=2.0, epoch=1))[:2] == (
-        LeaseReleased.match(fence=lease.fence, held_s=2.0, reason="executor-died"),
-        LeaseGranted.match(task="b", slots=("n0/cpu0",)),
+        like(LeaseReleased, fence=lease.fence, held_s=2.0, reason="executor-died"),
+        like(LeaseGranted, task="b", slots=("n0/cpu0",)),
     )
 
 
@@ -204,7 +205,7 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0))
     assert table.handle(slot_failed("n0/cpu0", t=1.0)) == (
-        LeaseReleased.match(fence=lease.fence, held_s=1.0, reason="slot-failed"),
+        like(LeaseReleased, fence=lease.fence, held_s=1.0, reason="slot-failed"),
     )
     assert table.state.lendable == ()
     assert table.handle(slot_failed("n0/cpu0", t=2.0)) == ()
@@ -214,7 +215,7 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
     )
     assert table.handle(slot_added("n0/cpu0", t=5.0, epoch=1))[:2] == (
         SlotFreed(slot="n0/cpu0"),
-        LeaseGranted.match(task="b", waited_s=3.0),
+        like(LeaseGranted, task="b", waited_s=3.0),
     )
     assert table.state.lendable == ("n0/cpu0",)
 
@@ -241,13 +242,13 @@ def test_a_lost_node_takes_its_slots_and_what_its_masters_held_and_wanted(make_t
     table.handle(requested("c", t=1.0, node="n0"))
     table.handle(requested("d", t=1.0, node="n1"))
     assert table.handle(node_lost("n0", t=2.0)) == (
-        LeaseReleased.match(fence=here.fence, reason="node-lost", held_s=2.0),
-        LeaseReleased.match(fence=there.fence, reason="node-lost", held_s=2.0),
+        like(LeaseReleased, fence=here.fence, reason="node-lost", held_s=2.0),
+        like(LeaseReleased, fence=there.fence, reason="node-lost", held_s=2.0),
         SlotDrained(slot="n1/cpu0", reason="node-lost"),
         RevokeLease(fence=there.fence, slot="n1/cpu0", reason="node-lost"),
         RequestRefused(subject="c-1", reason="node-lost"),
     )
-    assert table.handle(idled("n1/cpu0", t=3.0))[1] == LeaseGranted.match(task="d")
+    assert table.handle(idled("n1/cpu0", t=3.0))[1] == like(LeaseGranted, task="d")
     assert table.handle(node_lost("n0", t=4.0)) == ()
 
 
@@ -255,7 +256,7 @@ def test_a_lost_node_ends_leases_of_distant_masters_on_its_slots(make_table):
     """The holder elsewhere loses its lease at once, and nothing is revoked on a node that is gone."""
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0, node="n1"))
-    assert table.handle(node_lost("n0", t=1.0)) == (LeaseReleased.match(fence=lease.fence, reason="node-lost"),)
+    assert table.handle(node_lost("n0", t=1.0)) == (like(LeaseReleased, fence=lease.fence, reason="node-lost"),)
 
 
 def test_a_node_that_comes_back_may_count_its_executors_anew(make_table):
@@ -275,12 +276,12 @@ def test_a_lower_attempt_is_refused_and_a_higher_one_supersedes(make_table):
     assert out == (RequestRefused(subject="old", reason="attempt 1 is over: 2 or later may ask"),)
     out = table.handle(requested("a", t=3.0, attempt=3, request_id="new"))
     assert out == (
-        LeaseReleased.match(fence=lease.fence, reason="superseded by attempt 3"),
-        SlotDrained.match(slot="n0/cpu0"),
-        RevokeLease.match(fence=lease.fence),
+        like(LeaseReleased, fence=lease.fence, reason="superseded by attempt 3"),
+        like(SlotDrained, slot="n0/cpu0"),
+        like(RevokeLease, fence=lease.fence),
         RequestRefused(subject="a-2", reason="superseded by attempt 3"),
     )
-    assert table.handle(idled("n0/cpu0", t=4.0))[1] == LeaseGranted.match(request_id="new", attempt=3)
+    assert table.handle(idled("n0/cpu0", t=4.0))[1] == like(LeaseGranted, request_id="new", attempt=3)
 
 
 def test_a_stopped_task_wants_and_holds_nothing(make_table):
@@ -290,9 +291,9 @@ def test_a_stopped_task_wants_and_holds_nothing(make_table):
     table.handle(requested("a", t=0.0, round=2))
     table.handle(requested("b", t=0.0))
     assert table.handle(stopped("a", t=1.0)) == (
-        LeaseReleased.match(fence=lease.fence, reason="task-stopped"),
-        SlotDrained.match(slot="n0/cpu0"),
-        RevokeLease.match(fence=lease.fence),
+        like(LeaseReleased, fence=lease.fence, reason="task-stopped"),
+        like(SlotDrained, slot="n0/cpu0"),
+        like(RevokeLease, fence=lease.fence),
         RequestRefused(subject="a-2", reason="task-stopped"),
     )
     assert of(RequestRefused, table.handle(requested("a", t=2.0, round=3)))

@@ -14,6 +14,7 @@ from drlnb.records.columns.leasing import (
 from drlnb.records.common import SetDeadline
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
+from tests.matches import like
 
 
 def test_the_first_request_gets_the_slot_its_answer_and_a_reap_tick(make_table):
@@ -34,8 +35,8 @@ def test_second_task_waits_for_the_only_slot(make_table):
     assert table.handle(requested("b", t=1.0)) == ()
     out = table.handle(returned(lease.fence, t=3.0, computed_s=(2.5,)))
     assert out[:2] == (
-        LeaseReleased.match(fence=lease.fence, task="a", held_s=3.0, computed_s=(2.5,), reason="returned"),
-        LeaseGranted.match(task="b", waited_s=2.0, fence=Fence(epoch=1, token=2)),
+        like(LeaseReleased, fence=lease.fence, task="a", held_s=3.0, computed_s=(2.5,), reason="returned"),
+        like(LeaseGranted, task="b", waited_s=2.0, fence=Fence(epoch=1, token=2)),
     )
     assert not of(SetDeadline, out)  # the tick of the first lease is still on its way
 
@@ -102,7 +103,7 @@ def test_a_cancellation_that_crosses_the_grant_drains_the_slot(make_table):
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0))
     assert table.handle(cancelled("a-1", t=1.0)) == (
-        LeaseReleased.match(fence=lease.fence, held_s=1.0, computed_s=(0.0,), reason="cancelled"),
+        like(LeaseReleased, fence=lease.fence, held_s=1.0, computed_s=(0.0,), reason="cancelled"),
         SlotDrained(slot="n0/cpu0", reason="cancelled"),
         RevokeLease(fence=lease.fence, slot="n0/cpu0", reason="cancelled"),
     )
@@ -169,7 +170,7 @@ def test_an_unclean_return_drains(make_table):
     lease = grant(table, requested("a", t=0.0))
     table.handle(requested("b", t=0.5))
     assert table.handle(returned(lease.fence, t=1.0, clean=False)) == (
-        LeaseReleased.match(reason="returned", held_s=1.0),
+        like(LeaseReleased, reason="returned", held_s=1.0),
         SlotDrained(slot="n0/cpu0", reason="returned with work in flight"),
         RevokeLease(fence=lease.fence, slot="n0/cpu0", reason="returned with work in flight"),
     )
@@ -185,7 +186,7 @@ def test_time_never_runs_back(make_table, t):
     with pytest.raises(InvalidTransition, match=r"lease table in state at t=2 s cannot take") as caught:
         table.handle(requested("a", t=t, round=12))
     assert len(caught.value.story) == 10
-    assert LeaseReleased.match(task="a", fence=Fence(epoch=1, token=11)) in caught.value.story
+    assert like(LeaseReleased, task="a", fence=Fence(epoch=1, token=11)) in caught.value.story
 
 
 def test_negative_time_is_refused(make_table):

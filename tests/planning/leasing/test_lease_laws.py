@@ -49,6 +49,7 @@ from drlnb.records.columns.leasing import (
 )
 from drlnb.records.common import LoopLagged
 from drlnb.records.ids import Fence
+from tests.matches import like
 
 SLOTS = ("n0/a", "n0/b", "n1/a")
 NODES = ("n0", "n1", "n2")
@@ -242,7 +243,7 @@ class TableRules(RuleBasedStateMachine):
         self.history.append((event, out))
         self.witness.see(event, out)
         if stale:
-            assert out == (RequestRefused.match(subject=str(event.fence)),), "I9: what is over stays over"
+            assert out == (like(RequestRefused, subject=str(event.fence)),), "I9: what is over stays over"
             assert frozen(self.table.snapshot()) == frozen(before) | {"t": event.t}
         granted = {record.fence: record for record in of(LeaseGranted, out)}
         self.grants |= granted
@@ -405,7 +406,7 @@ class TableRules(RuleBasedStateMachine):
         for fence in former[:3] + former[-3:]:  # the first ones have the heirs' tokens
             for word in (renewed(fence, t=self.t), returned(fence, t=self.t)):
                 self.tell(word)
-                assert self.history[-1][1] == (RequestRefused.match(subject=str(fence)),)
+                assert self.history[-1][1] == (like(RequestRefused, subject=str(fence)),)
         for fence in set(self.witness.state.values()):
             self.tell(returned(fence, t=self.t, clean=data.draw(st.booleans())))
 

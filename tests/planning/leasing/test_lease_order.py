@@ -18,6 +18,7 @@ from pool_words import (
 )
 
 from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsOpened, SlotsReserved
+from tests.matches import like
 
 
 def served(table, holder, *, t=33.0, n=9, hold_s=1.0):
@@ -150,7 +151,7 @@ def test_a_gang_gets_all_of_its_slots_or_none(make_table):
     table = make_table(["n0/cpu0", "n0/cpu1"])
     a = grant(table, requested("a", t=0.0))
     out = table.handle(requested("gang", t=1.0, n_slots=2))
-    assert out == (SlotsReserved.match(request_id="gang-1", slots=("n0/cpu1",)),)
+    assert out == (like(SlotsReserved, request_id="gang-1", slots=("n0/cpu1",)),)
     assert not of(LeaseGranted, table.handle(requested("b", t=2.0)))
     both = only(LeaseGranted, table.handle(returned(a.fence, t=4.0)))
     assert (both.task, both.slots, both.waited_s) == ("gang", ("n0/cpu1", "n0/cpu0"), 3.0)
@@ -247,12 +248,12 @@ def test_no_slot_is_kept_for_a_gang_that_the_pool_cannot_serve(make_table):
 def test_what_can_never_be_lent_is_refused_and_the_others_go_on(make_table):
     """Nobody waits for more slots than the pool is made of, up or not; one that is down at the moment counts."""
     table = make_table(["n0/cpu0"])
-    assert table.handle(requested("early", t=0.0, n_slots=3))[0] == RequestUnmet.match(task="early", n_slots=3)
+    assert table.handle(requested("early", t=0.0, n_slots=3))[0] == like(RequestUnmet, task="early", n_slots=3)
     out = table.handle(SlotsOpened(t=1.0, slots=("n0/cpu0", "n0/cpu1")))
     line = "task early would wait for ever: it wants 3 slots at once, and 2 may serve it"
     assert out == (RequestRefused(subject="early-1", reason=line, final=True),)
     (refused,) = table.handle(requested("b", t=2.0, n_slots=3))
-    assert refused == RequestRefused.match(subject="b-1", final=True)
+    assert refused == like(RequestRefused, subject="b-1", final=True)
     only_one = table.handle(requested("c", t=2.0, n_slots=2, allowed=("n0/cpu1",)))
     assert only(RequestRefused, only_one).reason.endswith("it wants 2 slots at once, and 1 may serve it")
     table.handle(requested("gang", t=3.0, n_slots=2))

@@ -29,6 +29,7 @@ from drlnb.records.columns.leasing import (
     SlotFreed,
 )
 from drlnb.records.ids import Fence
+from tests.matches import like
 
 SLOTS = ["n0/a", "n0/b", "n1/a"]
 
@@ -147,8 +148,8 @@ def test_a_lost_process_ends_the_lease_that_it_worked_under(make_table):
     table.handle(requested("b", t=1.0))
     out = table.handle(tenant_lost("n0/a", "a", t=2.0, fence=lease.fence))
     assert out[:2] == (
-        LeaseReleased.match(fence=lease.fence, held_s=2.0, reason="executor-died"),
-        LeaseGranted.match(task="b", slots=("n0/a",)),
+        like(LeaseReleased, fence=lease.fence, held_s=2.0, reason="executor-died"),
+        like(LeaseGranted, task="b", slots=("n0/a",)),
     )
     (slot,) = table.snapshot()["slots"].values()
     assert (slot["executor_epoch"], slot["gone"], slot["deaths"]) == (0, False, ["a"])
@@ -185,7 +186,7 @@ def test_a_process_of_a_gang_ends_its_lease_everywhere(make_table):
     table = make_table(["n0/a", "n0/b"])
     lease = grant(table, requested("a", t=0.0, n_slots=2))
     out = table.handle(tenant_lost("n0/b", "a", t=1.0, fence=lease.fence))
-    assert only(LeaseReleased, out) == LeaseReleased.match(fence=lease.fence, reason="executor-died")
+    assert only(LeaseReleased, out) == like(LeaseReleased, fence=lease.fence, reason="executor-died")
     assert only(SlotDrained, out).slot == "n0/a"
 
 

@@ -28,6 +28,7 @@ from drlnb.planning.replay import replay
 from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased, RequestRefused
 from drlnb.records.columns.placement import Candidate, PlacementPlanned, PlacementPostponed, SendPlacement
 from drlnb.records.journal import Stream, StreamOpened
+from tests.matches import like
 
 
 class Told(CheckedPool):
@@ -257,9 +258,9 @@ def test_a_gang_that_begins_on_too_few_slots_gets_those_that_come():
     pool = pool_of("n0/0")
     out = pool.handle(asked("a", t=1.0, n=1, n_learners=2))
     assert out == (
-        PlacementPlanned.match(slots=("n0/0",), gang_version=1),
+        like(PlacementPlanned, slots=("n0/0",), gang_version=1),
         PlacementPostponed(task="a", reason="needs 2 slots, 1 alive", n_alive=1),
-        SendPlacement.match(collector_nodes=("n0",)),
+        like(SendPlacement, collector_nodes=("n0",)),
     )
     plan = only(PlacementPlanned, pool.handle(slot_added("n0/1", t=2.0)))
     assert (plan.gang_version, plan.slots) == (2, ("n0/0", "n0/1"))
@@ -415,12 +416,6 @@ def test_another_planner_while_a_gang_drains_plans_its_next_slots():
     assert (plan.planner, plan.gang_version) == ("healthiest", 3)
     assert set(plan.slots) == {"n0/2", "n0/3"}
     assert grant(pool, requested("a", t=4.0, round=2, n_slots=2)).slots == plan.slots
-
-
-def test_hindsight_is_refused_with_one_line():
-    """By name, for a task."""
-    with pytest.raises(ValueError, match=r"^placement planner 'best_of_random' needs hindsight, which a run has not: "):
-        PLACEMENT.build("best_of_random:k=8")
 
 
 def test_a_planner_of_gangs_that_waits_fails():

@@ -8,6 +8,7 @@ from drlnb.records.columns.distribution import SendParameters
 from drlnb.records.columns.warmup import StartCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.replay import MinibatchesDrawn, ReplayReady
+from tests.matches import like
 
 #: A round may take so long once its task is to be stopped.
 LATEST = SetDeadline(name="stop", after_s=5.0)
@@ -153,7 +154,7 @@ def test_a_stop_finishes_the_round_and_ends_with_a_checkpoint(master):
     )
 
 
-UNFINISHED = words.WriteCheckpoint.match(reason="stop", n_rounds=1, version=2, collectors=(), unfinished=True)
+UNFINISHED = like(words.WriteCheckpoint, reason="stop", n_rounds=1, version=2, collectors=(), unfinished=True)
 
 
 def late(master):
@@ -209,7 +210,7 @@ def test_a_commit_that_is_under_way_is_waited_for(second):
     stop(second)
     second.arrived(0), second.arrived(1), second.granted(), second.computed(0), second.computed(1), second.made()
     assert late(second) == (SetDeadline(name="stop", after_s=1.0),)
-    assert only(words.WriteCheckpoint, second.committed()) == words.WriteCheckpoint.match(version=3, unfinished=False)
+    assert only(words.WriteCheckpoint, second.committed()) == like(words.WriteCheckpoint, version=3, unfinished=False)
     assert late(second) == ()
     assert second.written()[-1] == words.EndTask(state="stopped", reason="enough")
 
@@ -248,8 +249,8 @@ def test_between_two_rounds_a_stop_ends_at_once(behind):
         assert only(words.Evaluate, master.completed()).collector == 0
     out = stop(master)
     resting = ((0, "n0"), (1, "n0"))[behind == "evaluating" :]
-    assert only(words.WriteCheckpoint, out) == words.WriteCheckpoint.match(
-        version=2, collectors=resting, unfinished=False
+    assert only(words.WriteCheckpoint, out) == like(
+        words.WriteCheckpoint, version=2, collectors=resting, unfinished=False
     )
     assert not of(WakeCollector, master.completed())
     assert master.written()[-1] == words.EndTask(state="stopped", reason="enough")
@@ -280,7 +281,7 @@ def test_a_checkpoint_of_an_unfinished_round_that_the_disk_refuses_is_tried_agai
     stop(second)
     late(second)
     assert second.written(failure="disk full") == (words.PhaseEntered(phase="paused", round=2), AGAIN)
-    assert only(words.WriteCheckpoint, trial(second)).match(unfinished=True, collectors=())
+    assert only(words.WriteCheckpoint, trial(second)) == like(words.WriteCheckpoint, unfinished=True, collectors=())
     assert second.written()[-1] == words.EndTask(state="stopped", reason="enough")
 
 
@@ -392,8 +393,8 @@ def test_other_wishes_during_the_evaluation_change_nothing():
 def test_a_checkpoint_that_was_asked_for_is_written_at_the_boundary(master):
     """The wake waits for the copies, not for the disk; one wish gives one checkpoint."""
     ask_checkpoint(master)
-    assert only(words.WriteCheckpoint, master.to_commit()) == words.WriteCheckpoint.match(
-        version=2, n_rounds=1, n_timesteps=16, reason="checkpoint"
+    assert only(words.WriteCheckpoint, master.to_commit()) == like(
+        words.WriteCheckpoint, version=2, n_rounds=1, n_timesteps=16, reason="checkpoint"
     )
     assert not of(WakeCollector, master.completed())
     assert len(of(WakeCollector, master.gathered())) == 2

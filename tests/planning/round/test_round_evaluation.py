@@ -6,6 +6,7 @@ from round_words import Master, of, only
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import SendParameters
 from drlnb.records.columns.warmup import CollectorReady, WakeCollector
+from tests.matches import like
 
 
 def trained(n_rounds=6, **config):
@@ -36,19 +37,19 @@ def test_it_is_due_at_multiples_and_acting_waits_for_it():
     master.to_commit()
     assert master.completed()[1:] == (
         words.PhaseEntered(phase="evaluating", round=3),
-        words.Evaluate.match(collector=0, node="n0", version=3, n_episodes=5, deterministic=True),
+        like(words.Evaluate, collector=0, node="n0", version=3, n_episodes=5, deterministic=True),
     )
-    assert of(WakeCollector, judged(master, 1.0)) == [WakeCollector.match(version=3)]
+    assert of(WakeCollector, judged(master, 1.0)) == [like(WakeCollector, version=3)]
     master.to_commit()
     assert of(WakeCollector, master.completed())
     master.to_commit()
-    assert of(words.Evaluate, master.completed()) == [words.Evaluate.match(version=5)]
+    assert of(words.Evaluate, master.completed()) == [like(words.Evaluate, version=5)]
 
 
 def test_samples_and_their_number_are_the_callers_choice():
     """`eval_deterministic` and `eval_episodes` ride in the command; the last one of all is deterministic as ever."""
     master = trained(eval_deterministic=False, eval_episodes=3)
-    assert only(words.Evaluate, to_evaluation(master)) == words.Evaluate.match(n_episodes=3, deterministic=False)
+    assert only(words.Evaluate, to_evaluation(master)) == like(words.Evaluate, n_episodes=3, deterministic=False)
     judged(master, 1.0)
     for _ in range(4):
         master.to_commit()
@@ -56,7 +57,7 @@ def test_samples_and_their_number_are_the_callers_choice():
         out = master.completed()
         if of(words.Evaluate, out) and master.machine.state.judging:
             judged(master, 1.0)
-    assert only(words.Evaluate, out) == words.Evaluate.match(n_episodes=20, deterministic=True)
+    assert only(words.Evaluate, out) == like(words.Evaluate, n_episodes=20, deterministic=True)
 
 
 def test_the_best_one_is_kept_before_anybody_acts():
@@ -64,7 +65,7 @@ def test_the_best_one_is_kept_before_anybody_acts():
     master = trained(n_rounds=12, eval_keep_best=True)
     to_evaluation(master)
     out = judged(master, 5.0)
-    assert out == (words.WriteCheckpoint.match(version=3, n_rounds=2, n_timesteps=16, reason="best"),)
+    assert out == (like(words.WriteCheckpoint, version=3, n_rounds=2, n_timesteps=16, reason="best"),)
     assert of(WakeCollector, master.gathered())
     master.written()
     master.to_commit()
@@ -100,7 +101,7 @@ def test_a_pause_comes_first():
     master.gathered()
     master.written()
     assert master.phase == "paused"
-    assert of(words.Evaluate, master.say(words.ResumeAsked)) == [words.Evaluate.match(version=3)]
+    assert of(words.Evaluate, master.say(words.ResumeAsked)) == [like(words.Evaluate, version=3)]
     assert of(WakeCollector, judged(master, 1.0))
 
 
@@ -108,7 +109,7 @@ def test_a_checkpoint_is_copied_first():
     """A periodic checkpoint of the same round is gathered before the collector that holds its state plays."""
     master = trained(checkpoint_every=2, checkpoint_min_s=0.0)
     assert of(words.Evaluate, to_evaluation(master)) == []
-    assert of(words.Evaluate, master.gathered()) == [words.Evaluate.match(version=3)]
+    assert of(words.Evaluate, master.gathered()) == [like(words.Evaluate, version=3)]
     assert of(words.Evaluate, master.written()) == []
 
 
@@ -118,7 +119,7 @@ def test_a_lost_evaluator_is_followed_by_another():
     to_evaluation(master)
     master.lost(0)
     assert judged(master, 9.0) == ()
-    assert of(words.Evaluate, master.ready(0)) == [words.Evaluate.match(collector=0)]
+    assert of(words.Evaluate, master.ready(0)) == [like(words.Evaluate, collector=0)]
     assert of(WakeCollector, judged(master, 1.0))
 
 
@@ -135,7 +136,7 @@ def test_no_episodes_at_the_end_are_none():
     master = trained(n_rounds=2, n_eval_episodes=0)
     master.completed()
     out = master.to_commit()
-    assert of(words.WriteCheckpoint, out) == [words.WriteCheckpoint.match(reason="end")]
+    assert of(words.WriteCheckpoint, out) == [like(words.WriteCheckpoint, reason="end")]
     assert not of(SendParameters, out)
     assert master.gathered() == ()
     assert only(words.EndTask, master.written()) == words.EndTask(state="done", reason="16 steps made")

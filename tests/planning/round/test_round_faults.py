@@ -18,6 +18,7 @@ from drlnb.records.columns.distribution import (
 from drlnb.records.columns.leasing import HoldPlanned
 from drlnb.records.columns.warmup import CollectorRestartPlanned, CollectorUnanswered, StartCollector, WakeCollector
 from drlnb.records.common import SetDeadline
+from tests.matches import like
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_experience_of_another_round_or_attempt_is_dropped(master, wrong, reason
 def test_a_second_copy_is_dropped(master):
     """A collector that was thought lost and acted twice gives one batch; the first is kept."""
     master.arrived(0, key="first")
-    assert master.arrived(0, key="second") == (words.DropExperience.match(key="second", reason="second copy"),)
+    assert master.arrived(0, key="second") == (like(words.DropExperience, key="second", reason="second copy"),)
     assert master.machine.state.hold.batches[0].key == "first"
 
 
@@ -101,7 +102,7 @@ def test_a_lost_lease_voids_what_was_computed(master):
     master.computed(0)
     out = master.lease_lost(reason="expired")
     assert out == (
-        HoldPlanned.match(action="request", reason="lease #2 lost: expired"),
+        like(HoldPlanned, action="request", reason="lease #2 lost: expired"),
         words.RequestSlot(request_id="a/1/1-3", round=1),
         words.PhaseEntered(phase="waiting", round=1),
     )
@@ -112,7 +113,7 @@ def test_a_lost_lease_voids_what_was_computed(master):
     master.made()
     out = master.committed()
     assert only(words.MetricsRecorded, out).metrics["round/update_s"] == 1.25
-    assert of(WakeCollector, master.records) == [WakeCollector.match(collector=i, round=1) for i in (0, 1)]
+    assert of(WakeCollector, master.records) == [like(WakeCollector, collector=i, round=1) for i in (0, 1)]
 
 
 def test_a_lease_lost_before_all_has_arrived_leaves_the_phase_alone(master):
@@ -141,7 +142,7 @@ def test_a_dead_executor_gives_the_lease_back_unclean(master):
     out = master.executor_died()
     assert out == (
         words.ReturnLease(fence=fence(2), clean=False, computed_s=(0.5,)),
-        HoldPlanned.match(action="request", reason="executor of n0/cpu0 died: signal 9"),
+        like(HoldPlanned, action="request", reason="executor of n0/cpu0 died: signal 9"),
         words.RequestSlot(request_id="a/1/1-3", round=1),
     )
 
@@ -228,9 +229,9 @@ def test_a_collector_lost_while_it_acts_is_started_and_woken_again(master):
     """It goes back to the same round with the same version; the other one is left alone."""
     assert master.lost(1) == (
         CollectorRestartPlanned(collector=1, node="n0", after_s=0.5, n_restarts=1),
-        StartCollector.match(collector=1, node="n0", env_indices=(1,), after_s=0.5),
+        like(StartCollector, collector=1, node="n0", env_indices=(1,), after_s=0.5),
     )
-    assert master.ready(1) == (WakeCollector.match(collector=1, round=1, version=1),)
+    assert master.ready(1) == (like(WakeCollector, collector=1, round=1, version=1),)
 
 
 def test_a_collector_lost_after_it_has_sent_restarts_at_once_and_rests(master):
@@ -332,14 +333,14 @@ def test_a_lost_node_moves_only_its_collectors():
         words.AskPlacement(n_collectors=2, planner="ect"),
     )
     assert master.placed("n0", "n2") == (
-        StartCollector.match(collector=1, node="n2", env_indices=(1,), after_s=0.0),
+        like(StartCollector, collector=1, node="n2", env_indices=(1,), after_s=0.0),
         words.PhaseEntered(phase="publishing", round=1),
-        DistributionPlanned.match(version=1, hosts=("n2",)),
-        SendParameters.match(hosts=("n2",), source="n0", version=1),
+        like(DistributionPlanned, version=1, hosts=("n2",)),
+        like(SendParameters, hosts=("n2",), source="n0", version=1),
         SetDeadline(name=DEADLINE, after_s=5.0),
     )
     master.ready(1, "n2")
-    assert of(WakeCollector, master.completed("n2")) == [WakeCollector.match(collector=1, node="n2", round=1)]
+    assert of(WakeCollector, master.completed("n2")) == [like(WakeCollector, collector=1, node="n2", round=1)]
     assert master.node_lost("n1") == ()  # old news
 
 
@@ -422,7 +423,7 @@ def test_a_lost_evaluator_is_followed_by_another_evaluation():
     master.written()
     assert of(StartCollector, master.lost(0))
     assert master.evaluated(failure="collector died") == ()
-    assert of(words.Evaluate, master.ready(0)) == [words.Evaluate.match(collector=0)]
+    assert of(words.Evaluate, master.ready(0)) == [like(words.Evaluate, collector=0)]
     assert master.ready(0) == ()
     assert only(words.EndTask, master.evaluated()).state == "done"
 
@@ -447,7 +448,7 @@ def test_the_evaluators_node_is_lost():
     master.node_lost("n0")
     master.placed("n1", "n1")
     assert master.ready(0, "n1") == ()
-    assert of(words.Evaluate, master.completed("n1")) == [words.Evaluate.match(collector=0, node="n1")]
+    assert of(words.Evaluate, master.completed("n1")) == [like(words.Evaluate, collector=0, node="n1")]
 
 
 def test_the_evaluator_is_moved_by_a_placement():
@@ -455,12 +456,12 @@ def test_the_evaluator_is_moved_by_a_placement():
     master = Master(n_rounds=1)
     master.at_version_1("n0", "n1")
     master.to_commit()
-    assert of(words.Evaluate, master.completed("n0")) == [words.Evaluate.match(collector=0, node="n0")]
+    assert of(words.Evaluate, master.completed("n0")) == [like(words.Evaluate, collector=0, node="n0")]
     master.written()
     master.unreachable("n1")
     master.placed("n2", "n2")
     master.completed("n2")
-    assert of(words.Evaluate, master.ready(1, "n2")) == [words.Evaluate.match(collector=1, node="n2")]
+    assert of(words.Evaluate, master.ready(1, "n2")) == [like(words.Evaluate, collector=1, node="n2")]
 
 
 def test_a_message_that_is_lost_is_sent_again():

@@ -4,6 +4,7 @@ from round_words import Master, fence, kinds, of, only
 
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import HoldPlanned, KeepGradient, RestoreGradients
+from tests.matches import like
 
 
 def stream(**more):
@@ -87,7 +88,7 @@ def test_what_was_kept_goes_to_the_next_slot_and_is_not_computed_again():
     assert only(words.FinishRound, master.restored())
     assert of(words.FinishRound, master.restored()) == [], "told twice"
     master.made()
-    assert only(words.ReturnLease, master.committed()) == words.ReturnLease.match(yielded=False)
+    assert only(words.ReturnLease, master.committed()) == like(words.ReturnLease, yielded=False)
 
 
 def test_a_lost_lease_costs_no_gradient_that_was_kept():
@@ -153,7 +154,7 @@ def test_what_was_computed_before_anybody_waited_is_fetched_and_then_the_slot_is
     assert master.kept(0, "g0") == (), "told twice"
     master.arrived(1)
     out = master.granted()
-    assert only(RestoreGradients, out) == RestoreGradients.match(collectors=(0,), keys=("g0",))
+    assert only(RestoreGradients, out) == like(RestoreGradients, collectors=(0,), keys=("g0",))
     assert [one.collector for one in of(words.ComputeGradient, out)] == [1]
 
 

@@ -11,6 +11,7 @@ from drlnb.records.columns.leasing import HoldPlanned, RequestRefused, SlotReque
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.columns.warmup import StartCollector, WakeCollector, WarmupPlanned
 from drlnb.records.errors import InvalidTransition
+from tests.matches import like
 
 
 def test_a_new_task_asks_for_a_slot_to_make_version_1():
@@ -23,8 +24,8 @@ def test_a_new_task_asks_for_a_slot_to_make_version_1():
         words.PhaseEntered(phase="waiting", round=0),
     )
     assert master.placed("n0", "n1") == (
-        StartCollector.match(collector=0, node="n0", env_indices=(0,), after_s=0.0),
-        StartCollector.match(collector=1, node="n1", env_indices=(1,), after_s=0.0),
+        like(StartCollector, collector=0, node="n0", env_indices=(0,), after_s=0.0),
+        like(StartCollector, collector=1, node="n1", env_indices=(1,), after_s=0.0),
     )
     assert master.granted() == (
         words.PhaseEntered(phase="computing", round=0),
@@ -36,7 +37,7 @@ def test_a_new_task_asks_for_a_slot_to_make_version_1():
         words.ReturnLease(fence=fence(1), clean=True, computed_s=(0.25,)),
         words.PhaseEntered(phase="publishing", round=1),
     )
-    assert only(DistributionPlanned, out) == DistributionPlanned.match(version=1, hosts=("n0", "n1"), n_bytes=100)
+    assert only(DistributionPlanned, out) == like(DistributionPlanned, version=1, hosts=("n0", "n1"), n_bytes=100)
     assert only(SendParameters, out).routes == (((-1, 0),), ((-1, 1),))
 
 
@@ -51,14 +52,14 @@ def test_a_collector_acts_as_soon_as_it_is_up_and_its_host_holds_the_version():
     master.committed()
     assert master.completed("n0") == (
         BatchPlanned(round=1, planner="equal", collectors=(0, 1), n_steps=(8, 8)),
-        WakeCollector.match(collector=0, node="n0", round=1, version=1, n_steps=8),
+        like(WakeCollector, collector=0, node="n0", round=1, version=1, n_steps=8),
         words.PhaseEntered(phase="collecting", round=1),
     )
     assert master.completed("n1") == (
         VersionPublished(version=1, publish_s=2.0, n_hosts=2),
         MeasureLink(hosts=("n0", "n1")),
     )
-    assert master.ready(1, "n1") == (WakeCollector.match(collector=1, node="n1", version=1),)
+    assert master.ready(1, "n1") == (like(WakeCollector, collector=1, node="n1", version=1),)
 
 
 def test_a_whole_round_with_two_collectors():
@@ -67,19 +68,19 @@ def test_a_whole_round_with_two_collectors():
     master.at_version_1()
     assert master.phase == "collecting"
     assert master.arrived(1, episodes=((3.0, 5),)) == (
-        WarmupPlanned.match(round=1, collector=1, action="cold", planner="saa"),
-        HoldPlanned.match(round=1, action="request", reason="the round's first batch is here"),
+        like(WarmupPlanned, round=1, collector=1, action="cold", planner="saa"),
+        like(HoldPlanned, round=1, action="request", reason="the round's first batch is here"),
         words.RequestSlot(request_id="a/1/1-2", round=1),
     )
     out = master.granted(waited_s=1.5)
     assert out == (
         SwapPlanned(round=1, planner="none", plan_key=None),
-        words.ComputeGradient.match(collector=1, round=1, key="r1/c1", fence=fence(2), version=1, after_timesteps=16),
+        like(words.ComputeGradient, collector=1, round=1, key="r1/c1", fence=fence(2), version=1, after_timesteps=16),
     )
     assert master.arrived(0, collect_s=3.0) == (
-        WarmupPlanned.match(collector=0),
+        like(WarmupPlanned, collector=0),
         RoundClosed(round=1, n_samples=16),
-        words.ComputeGradient.match(collector=0, key="r1/c0"),
+        like(words.ComputeGradient, collector=0, key="r1/c0"),
         words.PhaseEntered(phase="computing", round=1),
     )
     assert master.computed(1) == ()
@@ -147,12 +148,12 @@ def test_the_last_round_is_followed_by_checkpoint_evaluation_and_the_end():
     master = Master(n_rounds=1)
     master.at_version_1()
     out = master.to_commit()
-    assert only(words.WriteCheckpoint, out) == words.WriteCheckpoint.match(
-        version=2, n_rounds=1, n_timesteps=16, reason="end"
+    assert only(words.WriteCheckpoint, out) == like(
+        words.WriteCheckpoint, version=2, n_rounds=1, n_timesteps=16, reason="end"
     )
     assert of(SendParameters, out)
     out = master.completed()
-    assert out[-1] == words.Evaluate.match(collector=0, node="n0", version=2, n_episodes=20)
+    assert out[-1] == like(words.Evaluate, collector=0, node="n0", version=2, n_episodes=20)
     assert master.phase == "evaluating"
     assert not of(WakeCollector, master.gathered())
     assert master.written() == ()
@@ -204,8 +205,8 @@ def test_a_checkpoint_of_the_last_round_is_only_evaluated():
     master = Master(n_rounds=2)
     master.opened(version=3)
     master.placed("n0", "n0")
-    assert master.completed() == (VersionPublished.match(version=3), MeasureLink(hosts=("n0",)))
-    assert master.ready(1)[-1] == words.Evaluate.match(collector=1, node="n0", version=3, n_episodes=20)
+    assert master.completed() == (like(VersionPublished, version=3), MeasureLink(hosts=("n0",)))
+    assert master.ready(1)[-1] == like(words.Evaluate, collector=1, node="n0", version=3, n_episodes=20)
     assert master.evaluated()[-1] == words.EndTask(state="done", reason="32 steps made")
     assert not of(words.WriteCheckpoint, master.records)
     assert not of(WakeCollector, master.records)
@@ -225,7 +226,7 @@ def test_a_grant_of_another_request_is_returned():
     """A grant for a request that is not open any more goes back at once; ours is awaited further."""
     master = Master()
     master.opened()
-    assert master.granted(token=9, request_id="a/1/0-0") == (words.ReturnLease.match(fence=fence(9), clean=True),)
+    assert master.granted(token=9, request_id="a/1/0-0") == (like(words.ReturnLease, fence=fence(9), clean=True),)
     assert of(words.InitialiseParameters, master.granted(token=10))
 
 

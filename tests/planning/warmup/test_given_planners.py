@@ -6,6 +6,7 @@ from warmup_words import Starts, only
 from drlnb.planning.registry import Answer, PlannerFailed
 from drlnb.planning.warmup import WARMUP, WarmupMachine, WarmupPlan, WarmupView
 from drlnb.records.columns.warmup import StartCollector, WarmupPlanned
+from tests.matches import like
 
 
 class Fixed:
@@ -33,7 +34,7 @@ def test_a_users_own_planner_plans_the_starts():
     """Each collector starts 1.5 s after its own sending, the second one half a second later."""
     task = task_with(WarmupPlan(action="start", reason="mine", start_after_s=1.25, offsets_s=(0.25, 0.75), lead_s=1.0))
     out = task.arrived(0, at=3.0)
-    assert only(WarmupPlanned, out) == WarmupPlanned.match(action="start", reason="mine", start_after_s=1.5)
+    assert only(WarmupPlanned, out) == like(WarmupPlanned, action="start", reason="mine", start_after_s=1.5)
     assert only(StartCollector, out).after_s == 1.5
     assert only(StartCollector, task.arrived(1, at=3.5)).after_s == 2.0
 

@@ -140,10 +140,3 @@ def test_an_unknown_planner():
     """The known ones are listed."""
     with pytest.raises(ValueError, match="must be one of cold, keep, patent, saa, got 'x'"):
         WARMUP.build("x")
-
-
-@pytest.mark.parametrize("name", ["mean", "quantile", "progress"])
-def test_a_planner_that_is_gone_names_the_one_to_use(name):
-    """One line."""
-    with pytest.raises(ValueError, match=f"^warmup planner '{name}' is gone: use 'saa'$"):
-        WARMUP.build(name)

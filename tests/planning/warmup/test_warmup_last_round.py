@@ -4,6 +4,7 @@ import pytest
 from warmup_words import Starts, kinds, of, only
 
 from drlnb.records.columns.warmup import StartCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
+from tests.matches import like
 
 
 # ------------------------------------------------------------------ regimes: K
@@ -36,8 +37,8 @@ def test_after_the_last_round_nobody_rests(mode):
     out = task.send(task.t + 2.0)
     assert kinds(of(WarmupPlanned, out)) == ["WarmupPlanned"] * 2
     assert not of(StopCollector, out) + of(StartCollector, out)
-    assert of(WarmupPlanned, out)[0] == WarmupPlanned.match(
-        action="end", reason="no round follows this one: nobody rests", start_after_s=None
+    assert of(WarmupPlanned, out)[0] == like(
+        WarmupPlanned, action="end", reason="no round follows this one: nobody rests", start_after_s=None
     )
     assert task.publish(task.t + 6.0) == ()
 

@@ -16,6 +16,7 @@ from drlnb.records.columns.warmup import (
 )
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.round import StopAsked, TaskFailed, TaskOpened
+from tests.matches import like
 
 
 def learned(n=2, **more):
@@ -36,12 +37,12 @@ def test_s7_a_collector_that_has_sent_is_stopped_before_it_is_started():
     task = Starts().open()
     out = task.arrived(0, at=2.0)
     assert out == (
-        WarmupPlanned.match(round=1, collector=0, action="cold", start_after_s=None, lead_s=None),
+        like(WarmupPlanned, round=1, collector=0, action="cold", start_after_s=None, lead_s=None),
         StopCollector(collector=0, node="n0", round=1),
     )
     task.arrived(1)
     assert task.publish(at=8.0) == tuple(
-        StartCollector.match(collector=i, node="n0", env_indices=(i,), after_s=0.0, round=2) for i in (0, 1)
+        like(StartCollector, collector=i, node="n0", env_indices=(i,), after_s=0.0, round=2) for i in (0, 1)
     )
 
 
@@ -49,9 +50,9 @@ def test_s8_a_start_is_commanded_before_the_parameters_are_ready():
     """After 8 rounds of 6 s and starts of 1 s the start is commanded 5 s after sending, 1 s ahead (S8, claim 7)."""
     task = learned()
     planned, stop, start = task.arrived(0, at=task.t + 2.0)
-    assert planned == WarmupPlanned.match(action="start", planner="saa", start_after_s=5.0, lead_s=1.0)
+    assert planned == like(WarmupPlanned, action="start", planner="saa", start_after_s=5.0, lead_s=1.0)
     assert stop == StopCollector(collector=0, node="n0", round=9)
-    assert start == StartCollector.match(collector=0, node="n0", env_indices=(0,), after_s=5.0, round=10)
+    assert start == like(StartCollector, collector=0, node="n0", env_indices=(0,), after_s=5.0, round=10)
 
 
 def test_nothing_is_planned_before_eight_rounds():
@@ -78,7 +79,7 @@ def test_kept_collectors_are_told_nothing():
     out = task.whole_round()
     assert kinds(out) == ["WarmupPlanned", "WarmupPlanned", "WarmupMeasured"]
     assert out[0].action == "keep"
-    assert out[2] == WarmupMeasured.match(round=2, wait_s=0.0, idle_s=6.0, early_s=(6.0, 6.0), late_s=(0.0, 0.0))
+    assert out[2] == like(WarmupMeasured, round=2, wait_s=0.0, idle_s=6.0, early_s=(6.0, 6.0), late_s=(0.0, 0.0))
 
 
 # ------------------------------------------------------------------ O4: the fallback
@@ -97,8 +98,8 @@ def test_o4_a_start_that_has_happened_is_not_repeated():
     t0 = task.t
     assert of(StartCollector, task.publish(t0 + 6.0)) == []
     task.ready(0, t0 + 6.2, start_s=1.2)
-    assert only(WarmupMeasured, task.ready(1, t0 + 6.3, start_s=1.3, n_starting=2)) == WarmupMeasured.match(
-        round=10, wait_s=0.3, idle_s=0.0, collectors=(0, 1), early_s=(0.0, 0.0), late_s=(0.2, 0.3)
+    assert only(WarmupMeasured, task.ready(1, t0 + 6.3, start_s=1.3, n_starting=2)) == like(
+        WarmupMeasured, round=10, wait_s=0.3, idle_s=0.0, collectors=(0, 1), early_s=(0.0, 0.0), late_s=(0.2, 0.3)
     )
 
 
@@ -121,7 +122,7 @@ def test_both_early_are_measured_when_the_parameters_come():
     t0 = task.t
     task.ready(0, t0 + 5.5, start_s=0.5)
     task.ready(1, t0 + 5.75, start_s=0.75)
-    assert only(WarmupMeasured, task.publish(t0 + 6.0)) == WarmupMeasured.match(wait_s=0.0, idle_s=0.375)
+    assert only(WarmupMeasured, task.publish(t0 + 6.0)) == like(WarmupMeasured, wait_s=0.0, idle_s=0.375)
 
 
 def test_a_slow_start_counts_for_its_own_round():
@@ -147,7 +148,7 @@ def test_o5_a_task_that_stops_takes_its_starts_back():
     out = task.stop(task.t + 1.5)  # collector 0's start has happened, 1's has not
     assert out == tuple(RevokeStart(collector=i, node="n0", round=10, reason="stop: enough") for i in (0, 1))
     assert kinds(task.arrived(2)) == ["WarmupPlanned"]
-    assert task.records[-1] == WarmupPlanned.match(collector=2, action="end", reason="stop: enough")
+    assert task.records[-1] == like(WarmupPlanned, collector=2, action="end", reason="stop: enough")
     assert task.publish(task.t + 1.0) == ()
     assert task.stop() == ()
 
@@ -213,8 +214,8 @@ def test_a_pause_takes_back_what_has_not_happened():
     task.arrived(0, at=task.t + 2.0)
     assert task.pause() == (RevokeStart(collector=0, node="n0", round=10, reason="the task is paused"),)
     assert task.arrived(1) == (
-        WarmupPlanned.match(collector=1, action="cold", start_after_s=None),
-        StopCollector.match(collector=1),
+        like(WarmupPlanned, collector=1, action="cold", start_after_s=None),
+        like(StopCollector, collector=1),
     )
     assert task.publish(task.t + 6.0) == ()
     out = task.resume(task.t + 100.0)
@@ -228,7 +229,7 @@ def test_nothing_is_planned_while_a_pause_is_asked_for():
     task = learned()
     task.pause()
     planned = task.arrived(0, at=task.t + 2.0)[0]
-    assert planned == WarmupPlanned.match(action="cold", reason="the task rests after this round: no start is planned")
+    assert planned == like(WarmupPlanned, action="cold", reason="the task rests after this round: no start is planned")
 
 
 # ------------------------------------------------------------------ losses
@@ -246,7 +247,7 @@ def test_experience_of_a_lost_collector_stays_good():
     task = learned()
     task.lost(0, at=task.t + 1.0)
     assert task.arrived(0) == (
-        WarmupPlanned.match(action="cold", reason="its process was lost and is started anew at once"),
+        like(WarmupPlanned, action="cold", reason="its process was lost and is started anew at once"),
     )
     task.arrived(1)
     n_rows = len(task.machine.state.history.rows)
@@ -293,7 +294,7 @@ def test_o9_a_setting_counts_from_the_next_round_on():
     assert task.arrived(1)[0].planner == "saa"
     task.publish(task.t + 6.0)
     task.round += 1
-    assert task.arrived(0, at=task.t + 3.0)[0] == WarmupPlanned.match(planner="cold", action="cold")
+    assert task.arrived(0, at=task.t + 3.0)[0] == like(WarmupPlanned, planner="cold", action="cold")
 
 
 def test_another_mode_ends_the_regime():
@@ -385,7 +386,7 @@ def test_a_slow_host_does_not_hold_up_the_others():
     task.round += 1
     task.arrived(0, at=task.t + 2.0)
     late = task.completed("n1", task.t + 1.0, version=10)
-    assert late == (StartCollector.match(collector=1, node="n1", env_indices=(1,), after_s=0.0, round=10),)
+    assert late == (like(StartCollector, collector=1, node="n1", env_indices=(1,), after_s=0.0, round=10),)
     task.ready(1, task.t + 1.0)
     task.arrived(1, at=task.t + 1.0)
     n_rows = len(task.machine.state.history.rows)
@@ -456,7 +457,7 @@ def test_the_seeds_rule_without_a_known_start_waits_for_the_event():
     task.whole_round()
     task.round += 1
     planned = task.arrived(0, at=task.t + 2.0)[0]
-    assert planned == WarmupPlanned.match(action="cold", start_after_s=None, lead_s=None)
+    assert planned == like(WarmupPlanned, action="cold", start_after_s=None, lead_s=None)
 
 
 def test_what_was_weighed_is_told_once_per_round():

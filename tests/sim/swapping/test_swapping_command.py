@@ -84,8 +84,6 @@ def test_the_pages_rules_come_out_again(capsys):
         (["--swap-budget", "700MiB"], "--swap-budget must hold resnet50_32 and one sample, got 700MiB"),
         (["--multiple", "1", "0"], "--multiple must be from 0.01 to 100, got 0"),
         (["--planner", "clever"], "--planner: swapping planner must be one of none, .* got 'clever'"),
-        (["--planner", "oracle"], "--planner: swapping planner 'oracle' is gone: use 'hybrid'"),
-        (["--planner", "qfine"], "--planner: swapping planner 'qfine' is gone: use 'hybrid'"),
         (["--planner", "hybrid:actions=fly"], "--planner: .* actions must be some of"),
     ],
 )

@@ -212,7 +212,6 @@ def test_a_slower_link_leads_to_another_plan_in_the_pretended_run():
     [
         ({"planner": "clever"}, "swapping planner must be one of"),
         ({"planner": "hybrid:actions=burn"}, "actions must be some of"),
-        ({"planner": "oracle"}, "^swapping planner 'oracle' is gone: use 'hybrid'$"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(changes, said):
