@@ -31,12 +31,12 @@ class _Hold(Values):
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)
         #: What was chosen for the task that is meant, None: nothing.
-        self.wish: str | None = None
-        #: What was in force when the wish was applied; None: it was not.
+        self.chosen: str | None = None
+        #: What was in force when that was applied; None: it was not.
         self.before: str | None = None
 
     @property
-    def in_force(self) -> str | None:
+    def now(self) -> str | None:
         """What holds for the task now, or for all tasks if it is the same for all."""
         panel, task = self.panel, self.panel.steering.task
         found = settings.held(panel.training, panel.reader.fold, "hold", "leasing.hold", task)
@@ -45,7 +45,7 @@ class _Hold(Values):
     @property
     def planner(self) -> str | None:
         """The planner that the field shows."""
-        return self.in_force if self.wish is None else self.wish
+        return self.now if self.chosen is None else self.chosen
 
     def shown(self, name: str) -> object:
         """Return the window, the planner, or the task that is meant."""
@@ -58,13 +58,13 @@ class _Hold(Values):
         if name == "window":
             self.panel.set(window_s=self.spans()[str(value)])
         elif name == "hold":
-            self.wish, self.before = (None if value == self.in_force else str(value)), None
+            self.chosen, self.before = (None if value == self.now else str(value)), None
         else:
             super().choose(name, value)
 
     def waits(self, name: str) -> bool:
         """Return whether a planner was chosen and is not in force."""
-        return name == "hold" and self.wish is not None
+        return name == "hold" and self.chosen is not None
 
     def spans(self) -> dict[str, float | None]:
         """Return label -> seconds: labels are the options, since a dropdown takes the value None for nothing chosen."""
@@ -73,9 +73,9 @@ class _Hold(Values):
         return {**own, **_WINDOWS}
 
     def settle(self) -> None:
-        """Drop the wish once it is in force."""
-        if self.in_force == self.wish or self.before not in {None, self.in_force or ""}:
-            self.wish = self.before = None
+        """Drop what was chosen once it is in force."""
+        if self.now == self.chosen or self.before not in {None, self.now or ""}:
+            self.chosen = self.before = None
 
     def asked(self, args: Args) -> tuple[str, str | None]:
         """Return (planner, task or None), from the message or the fields."""
@@ -139,5 +139,5 @@ class Leasing(Content):
     def _apply(self, args: Args) -> str:
         hold, task = self.hold.asked(args)
         self.panel.steering.change("leasing.hold", hold, task)
-        self.hold.before = self.hold.in_force or ""
+        self.hold.before = self.hold.now or ""
         return f"hold: {hold} for {task or 'all tasks'}, from the next round on"

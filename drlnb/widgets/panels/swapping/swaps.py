@@ -101,9 +101,9 @@ class Source(Values):
             "show": "front",
         }
 
-    def value(self, name: str) -> Any:
-        """Return a setting as it is now."""
-        return self.panel.settings.get(name, self.defaults[name])
+    def in_force(self, name: str) -> object:
+        """Return what a setting is where nobody has chosen anything."""
+        return self.defaults[name]
 
     def shown(self, name: str) -> object:
         """Return a setting as it is now, a parameter of the planner, or the task."""
