@@ -9,12 +9,11 @@ import ipywidgets
 from drlnb.fleet.cluster.breaking import NOT_OWN, break_slot
 from drlnb.fleet.cluster.pool import Pool
 from drlnb.planning.settings import SETTINGS
-from drlnb.records.errors import ConfigError, nearest
 from drlnb.views.drawing.view import View
 from drlnb.views.placement import measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.frame import Content, Plain, button
 from drlnb.widgets.panels.placement.parts import on_click, opened, tabs_of
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -96,9 +95,9 @@ class Placing(Content):
             "apply", Command(label="change placement", run=self.chosen.apply, check=panel.steering.check)
         )
         for name in _SLOT_KEYS:
-            run, check = partial(self._take, name), partial(_known, panel)
-            panel.commands.add(name, Command(label=f"{name} slot", run=run, check=check))
-        panel.commands.add("break", Command(label="break slot", run=self._break, check=partial(_known, panel)))
+            take = Command(label=f"{name} slot", run=partial(self._take, name), check=panel.steering.check)
+            panel.commands.add(name, take)
+        panel.commands.add("break", Command(label="break slot", run=self._break, check=panel.steering.check))
         on_click(panel, "", self._clicked)
         pictures = {name: of.widget for name, of in panel.pictures.items()}
         self.tabs = tabs_of(panel, _TABS, pictures)
@@ -151,23 +150,12 @@ class Placing(Content):
         if self.run is not None and task in self.run.specs:
             self.panel.fields.choose("task", lambda: task)
 
-    def _slot(self, args: Args) -> str:
-        return str(args.get("slot") or self.chosen.shown("slot") or "")
-
     def _take(self, name: str, args: Args) -> str:
-        slot = self._slot(args)
+        slot = self.chosen.shown("slot")
         self.panel.steering.change(_SLOT_KEYS[name], slot, None)
         return f"{slot} is lent {'no more' if name == 'drain' else 'again'}"
 
     def _break(self, args: Args) -> str:
-        slot = self._slot(args)
+        slot = str(self.chosen.shown("slot"))
         break_slot(self._pool, slot)
         return f"what computed on {slot} was killed"
-
-
-def _known(panel: Panel, args: Args) -> None:
-    """Refuse where nothing can be changed, and a slot that the pool does not have."""
-    panel.steering.check(args)
-    slot, slots = args.get("slot"), sorted(panel.reader.fold.pool.slots)
-    if slot is not None and slot not in slots:
-        raise ConfigError(f"there is no slot {slot!r}{nearest(str(slot), slots)}; there are {', '.join(slots)}")
