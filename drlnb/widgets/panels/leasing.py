@@ -86,7 +86,7 @@ class Leasing(Content):
             add("hold", kind, "hold", options=_HOLDS),
             add("task", kind, "for", options=[ALL, *names]),
         ]
-        apply = Command(label="change the hold planner", run=self.hold.apply, check=self.panel.steering.check)
+        apply = Command(label="change the hold planner", run=self.hold.applied.apply, check=self.panel.steering.check)
         self.panel.commands.add("apply", apply)
         return [row(*fields)]
 
@@ -100,4 +100,4 @@ class Leasing(Content):
 
     def folded(self) -> None:
         """Follow what is in force."""
-        self.hold.settle()
+        self.hold.applied.settle()

@@ -148,7 +148,7 @@ class Batching(Splits):
 
     def commands(self) -> dict[str, Command]:
         """Return the commands of the buttons."""
-        apply = Command(label="change batching", run=self.case.apply, check=self.panel.steering.check)
+        apply = Command(label="change batching", run=self.case.applied.apply, check=self.panel.steering.check)
         slow = Command(label="slow a member", run=self._slow_down, check=self.panel.steering.check)
         return {"apply": apply, "slow": slow, "compare": super().commands()["compare"]}
 
@@ -164,7 +164,7 @@ class Batching(Splits):
     # ------------------------------------------------------------------ what is in force
     def folded(self) -> None:
         """Drop what was applied as soon as something else is in force than before; offer members that are new."""
-        self.case.settle()
+        self.case.applied.settle()
         self.changed({})
 
     def changed(self, new: Args) -> None:

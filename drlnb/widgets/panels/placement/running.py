@@ -92,7 +92,7 @@ class Placing(Content):
             fields.append(panel.fields.add(name, kind, label, "200px", continuous_update=False, **more))
         fields.append(panel.fields.add("slot", few, "slot", "200px", options=self.chosen.slots))
         panel.commands.add(
-            "apply", Command(label="change placement", run=self.chosen.apply, check=panel.steering.check)
+            "apply", Command(label="change placement", run=self.chosen.applied.apply, check=panel.steering.check)
         )
         for name in _SLOT_KEYS:
             take = Command(label=f"{name} slot", run=partial(self._take, name), check=panel.steering.check)
@@ -140,7 +140,7 @@ class Placing(Content):
         field = self.panel.fields["slot"].field
         if list(field.options) != self.chosen.slots:
             self.panel.fields.later(field, "options", self.chosen.slots)
-        self.chosen.settle()
+        self.chosen.applied.settle()
 
     # ------------------------------------------------------------------ commands
     def _clicked(self, cell: Mapping[str, str]) -> None:

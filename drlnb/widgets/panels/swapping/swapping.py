@@ -13,7 +13,7 @@ from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Plain, button
-from drlnb.widgets.panels.swapping.swaps import Source, Swaps
+from drlnb.widgets.panels.swapping.swaps import Source, Swaps, change
 from drlnb.widgets.transport.commands import Command
 from drlnb.widgets.transport.story import FOLDS
 
@@ -94,12 +94,6 @@ class _Steps(Source):
         """Greatest bytes in use of the newest steps, and where that is from."""
         return measured.typical(self.of)[0], self.panel.reader.fold.origin
 
-    def set(self, wanted: Mapping[str, object]) -> str:
-        """Change settings of the task."""
-        for key, value in wanted.items():
-            self.panel.steering.change(key, value, self.panel.steering.task)
-        return "changed, from the next training step on"
-
 
 class Swapping(Swaps):
     """Steps as measured, the plan in force, and what others would do.
@@ -115,8 +109,8 @@ class Swapping(Swaps):
         """Make Apply and Reset beside the other buttons."""
         self.panel.steering.task = next(iter(self.run.specs), None) if self.run is not None else None
         known = {
-            "apply": ("change swapping", lambda args: self.source.apply(args)),
-            "reset": ("forget the table", lambda args: self.source.set({"swapping.planner": self.source.of.planner})),
+            "apply": ("change swapping", lambda args: self.source.applied.apply(args)),
+            "reset": ("forget the table", lambda args: change(self.panel, "swapping.planner", self.source.of.planner)),
         }
         for name, (label, run) in known.items():
             self.panel.commands.add(name, Command(label=label, run=run, check=self.can_change))
@@ -129,7 +123,7 @@ class Swapping(Swaps):
 
     def folded(self) -> None:
         """Drop what was applied as soon as something else is in force than before."""
-        self.source.settle()
+        self.source.applied.settle()
         self.source.knobs.follow()
 
     def facts(self) -> Plain:
