@@ -72,7 +72,7 @@ def objectives(mine: Played, theirs: Played, gang: Gang, over: Array) -> Array:
     """Return the price of the split's time, unused samples and age, the same for all (mechanism 2-16)."""
     step = mine.step
     ages_s = [age_s for n, age_s in zip(step.used, step.free_s, strict=True) if n]
-    age = math.fsum(ages_s) / len(ages_s) / gang.gathering.oldest_s(mine.predicted_s)
+    age = math.fsum(ages_s) / len(ages_s) / gang.oldest_s(mine.predicted_s)
     prices = (math.log(step.duration_s / theirs.step.duration_s), 1.0 - step.n_used / gang.n_units, age)
     return np.full(len(over), -math.fsum(weight * price for weight, price in zip(WEIGHTS, prices, strict=True)))
 

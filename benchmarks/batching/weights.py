@@ -14,7 +14,7 @@ import numpy as np
 
 import drlnb.learned.batching
 from benchmarks.batching.episodes import OVER, QUORUM, REWARDS, UNDER, WEIGHTS, Foreseen, Gathered
-from drlnb.learned.batching.train import Episode, Weights, train
+from benchmarks.batching.training import Episode, Weights, train
 from drlnb.sim.batching.play import Gang
 from drlnb.sim.batching.traces import Contention
 

@@ -33,8 +33,6 @@ class Costs(Declared):
     finish_s: float = setting(0.02, NOT_NEGATIVE)
     #: Latency of one message with parameters to one host.
     publish_s: float = setting(0.01, NOT_NEGATIVE)
-    #: Bytes per second that one sender puts on the network, whatever the number of receivers; 0: any number.
-    bandwidth_bytes_per_s: float = setting(0.0, NOT_NEGATIVE)
     #: Starting a collector (a forked process; a cold one takes 1.4 s).
     start_s: float = setting(0.04, NOT_NEGATIVE)
     #: One small message.

@@ -1,6 +1,6 @@
 """Draw how well the tasks learn: a line per task, or per group with a band over its seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -70,11 +70,10 @@ def band(curves: Sequence[tuple[Floats, Floats]]) -> Band:
 def curves(
     journal: Journal | Fold,
     metric: str = _RETURN,
-    groups: Mapping[str, str] | None = None,
     *,
     n_columns: int | None = None,
 ) -> View:
-    """Return the curves of one recorded metric.
+    """Return the curves of one recorded metric; the tasks of a group are one curve with a band.
 
     Parameters
     ----------
@@ -82,8 +81,6 @@ def curves(
         A run's journal, or its columns.
     metric
         Any name in the tasks' ``MetricsRecorded`` rows; the default is the loss where no task has environments.
-    groups
-        Task -> group (``run.json`` has it); tasks of one group become one curve with a band.  None: the fold's.
     n_columns
         Most pixel columns of a line; None: 400, fewer if there are many.
 
@@ -98,7 +95,7 @@ def curves(
     if known and metric not in known and metric != (_RETURN if acts(fold) else _LOSS):
         raise ValueError(f"no metric {metric!r} in this journal; it has {', '.join(known)}")
     names = fold.task_names()
-    members = _members(names, fold, groups if groups is not None else fold.groups)
+    members = _members(names, fold)
     width = n_columns or max(FEWEST_COLUMNS, 2 * N_COLUMNS // max(2, len(members)))
     styles = theme.task_styles(fold)
     made, last = Lines(styles), []
@@ -124,11 +121,11 @@ def curves(
     return picture("learning.curves", fold, _sentence(metric, last, names), TABLE, body, notes=notes, facts=facts)
 
 
-def _members(names: Sequence[str], fold: Fold, groups: Mapping[str, str]) -> dict[str, list[TaskFold]]:
+def _members(names: Sequence[str], fold: Fold) -> dict[str, list[TaskFold]]:
     by_group: dict[str, list[TaskFold]] = {}
     for name in names:
         if name in fold.tasks:
-            by_group.setdefault(groups.get(name) or name, []).append(fold.tasks[name])
+            by_group.setdefault(fold.groups.get(name) or name, []).append(fold.tasks[name])
     return by_group
 
 

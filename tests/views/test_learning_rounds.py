@@ -7,6 +7,8 @@ import pytest
 
 from drlnb.records.round import EvaluationFinished
 from drlnb.views import learning, rounds
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold
 from drlnb.views.learning import band
 from tests.views.journals import Run
 
@@ -21,9 +23,16 @@ def seeds():
     return run
 
 
+def grouped(journal):
+    """Return columns that know of two seeds of one group."""
+    fold = Fold(groups={"s0": "s", "s1": "s"})
+    fold.feed(entries_of(journal))
+    return fold
+
+
 def test_a_group_is_one_curve_with_a_band():
     """Mean 15, 30, 45 between the seeds' own values; the task alone has no band."""
-    view = learning.curves(seeds().journal(), groups={"s0": "s", "s1": "s"})
+    view = learning.curves(grouped(seeds().journal()))
     assert [line["label"] for line in view.facts["lines"]] == ["b", "s"]
     points = {
         name: column[view.columns["points"]["line"] == 1].tolist() for name, column in view.columns["points"].items()
@@ -43,7 +52,7 @@ def test_a_band_reaches_only_where_all_seeds_are():
 
 def test_curves_in_every_form():
     """Figure and table carry the payload's numbers; NaN is null."""
-    view = learning.curves(seeds().journal(), groups={"s0": "s", "s1": "s"})
+    view = learning.curves(grouped(seeds().journal()))
     figure = json.loads(view.figure().to_json())
     lines = [trace for trace in figure["data"] if trace["meta"] == "line"]
     assert [trace["y"] for trace in lines] == [[1.0, 1.0, 1.0], [15.0, 30.0, 45.0]]

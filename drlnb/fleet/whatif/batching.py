@@ -236,7 +236,7 @@ def _records(number: int, of: Played, gang: Gang, t: float) -> Iterator[tuple[fl
     shared = [i for i, n in enumerate(sizes) if n]
     if len(step.first) < len(shared):
         others = tuple(names[i] for i in shared if i not in step.first)
-        grace_s = gang.gathering.grace_s(step.reached_s)
+        grace_s = gang.grace_s(step.reached_s)
         first = tuple(names[i] for i in step.first)
         yield t + step.reached_s, words.QuorumReached(split=number, first=first, targets=others, grace_s=grace_s)
     lost: dict[str, int] = {}

@@ -6,7 +6,6 @@ same faults.
 """
 
 import itertools
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from drlnb.learned.placement.network import Policy
-from drlnb.learned.placement.playing import REWARDS, Interval, Progress, Sample, Trained, sampled
+from drlnb.learned.placement.playing import Interval, Progress, Sample, Trained, sampled
 from drlnb.learned.placement.train import Taken, clipped_loss, one_thread, weights_of
-from drlnb.records.errors import ConfigError
 from drlnb.rl.objectives.losses import normalised_advantages
 
 __all__ = ["Ring", "log_policy", "new_networks", "train_patent"]
@@ -72,8 +70,8 @@ class Ring:
             self._at = (self._at + 1) % len(self._rows)
             self.n = min(self.n + 1, len(self._rows))
 
-    def batch(self, n: int | None, rng: np.random.Generator) -> npt.NDArray[np.void]:
-        """Return `n` rows at random, all different, or as many as there are; None: all of them."""
+    def batch(self, n: int, rng: np.random.Generator) -> npt.NDArray[np.void]:
+        """Return `n` rows at random, all different, or as many as there are."""
         chosen = rng.permutation(self.n)[:n]
         rows: npt.NDArray[np.void] = self._rows[chosen]
         return rows
@@ -113,8 +111,6 @@ def train_patent(
     seed: int,
     progress: Progress,
     *,
-    reward: str = "patent",
-    draws: Literal["interval", "all"] = "interval",
     n_kept: int = 20_000,
     begin: Policy | None = None,
 ) -> Trained:
@@ -130,10 +126,6 @@ def train_patent(
         Of the networks and of all that is drawn here.
     progress
         The share that is over; asked before each interval.
-    reward
-        One of :data:`~drlnb.learned.placement.playing.REWARDS`.
-    draws
-        Samples of a batch: as many as the interval has given (``interval``), or all that are kept (``all``).
     n_kept
         Samples that are kept; 0: those of the interval alone.
     begin
@@ -143,18 +135,11 @@ def train_patent(
     -------
     Trained
         The weights are the policy network's.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such reward.
     """
-    if reward not in REWARDS:
-        raise ConfigError(f"reward must be one of {', '.join(REWARDS)}, got {reward!r}")
     agent, ring, curve = _Agent(n_slots, seed, begin), Ring(max(1, n_kept), n_slots), list[float]()
     while progress() < 1.0:
         played = play(sampled(Policy(weights_of(agent.policy)), agent.rng, "patent"))
-        rewards = [REWARDS[reward](each.makespan_s, each.reference_s) for each in played]
+        rewards = [(each.reference_s - each.makespan_s) / each.reference_s for each in played]
         n_new = sum(len(each.samples) for each in played)
         if not n_new:
             continue
@@ -163,6 +148,6 @@ def train_patent(
         for each, worth in zip(played, rewards, strict=True):
             ring.add(each.samples, worth)
         for _ in range(_EPOCHS):
-            agent.learn(ring.batch(n_new if draws == "interval" else None, agent.rng))
+            agent.learn(ring.batch(n_new, agent.rng))
         curve.append(sum(rewards) / len(rewards))
     return Trained(weights_of(agent.policy), curve)

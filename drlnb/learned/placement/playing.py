@@ -4,8 +4,7 @@ What is played comes from the caller: a batch of jobs on a path of faults can be
 processes (:data:`Interval`) once.
 """
 
-import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +17,6 @@ from drlnb.planning.placement.rules import random_rule
 from drlnb.planning.registry import Planner
 
 __all__ = [
-    "REWARDS",
     "Answers",
     "Batch",
     "Interval",
@@ -56,12 +54,6 @@ Progress = Callable[[], float]
 _BATCHES = 8
 #: Random placements, the best of which is the reference of the placement patent.
 _N_RANDOM = 8
-#: Name -> the reward of a makespan beside that of a reference, both in seconds.
-REWARDS: Mapping[str, Callable[[float, float], float]] = {
-    "patent": lambda mine_s, reference_s: (reference_s - mine_s) / reference_s,
-    "ratio": lambda mine_s, reference_s: reference_s / mine_s,
-    "log": lambda mine_s, reference_s: math.log(reference_s / mine_s),
-}
 
 
 class Batch(NamedTuple):

@@ -18,7 +18,6 @@ from drlnb.learned.placement.features import BY_RULE, Array
 from drlnb.learned.placement.network import Network, Weights
 from drlnb.learned.placement.planner import steps
 from drlnb.learned.placement.playing import (
-    REWARDS,
     Batch,
     Progress,
     Sample,
@@ -146,7 +145,7 @@ class _Learner:
             played = play_together([questions(batch, steps) for batch in mine for _ in range(_PLAYS)], answers)
             for batch, plays in zip(mine, (played[i : i + _PLAYS] for i in range(0, len(played), _PLAYS)), strict=True):
                 reference_s = makespan_s(batch, _ECT)
-                each = np.array([REWARDS["log"](outcome.makespan_s, reference_s) for outcome, _ in plays])
+                each = np.array([math.log(reference_s / outcome.makespan_s) for outcome, _ in plays])
                 better = (each - each.mean()) / (each.std() + 1e-8)
                 for advantage, (_, some) in zip(better.tolist(), plays, strict=True):
                     asked = [sample for sample in some if sample.question.part == part]

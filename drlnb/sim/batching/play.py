@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
-from drlnb.planning.batching.gather import Gathering, Late, gathering_problem, quorum_problem
+from drlnb.planning.batching.gather import Gathering, gathering_problem, quorum_problem
 from drlnb.planning.batching.steps import Step, play_split
 from drlnb.planning.registry import AnyPlanner
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import ANYTHING, FLAG, Declared, between, choice, count, optional, setting
+from drlnb.records.settings import ANYTHING, between, count, setting
 from drlnb.sim.batching.gradients import gradient_scalars
 
 __all__ = ["CLAIRVOYANT", "Gang", "Outcome", "Played", "Trace", "play_splits", "simulate_batching"]
@@ -41,35 +41,17 @@ class Trace(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang(Declared):
-    """What a gang does in each split: how many samples, and whom it waits for."""
+class Gang(Gathering):
+    """What a gang does in each split: how many samples, and whom it waits for, as the steps of a task have it."""
 
     n_units: int = setting(512, count(1, _MOST_UNITS))
-    #: Members that are waited for: a fraction of those that have a share, or a count.
-    quorum: float = setting(1.0, ANYTHING)
-    #: What becomes of the others, and the seconds that they have; None: 15 % of the time until then.
-    late: Late = setting("cut", choice("cut", "drop"))
-    deadline_s: float | None = setting(None, optional(between(0, 1e6)))
-    #: Seconds from which on a late answer is too old; None: twice the planned length.
-    max_age_s: float | None = setting(None, optional(between(0, 1e6)))
-    #: Where all are waited for: what is not done a little after the first answer is shared anew.
-    steal: bool = setting(False, FLAG)
+    #: Judged with the members, whose number is known then.
+    quorum: float | int = setting(1.0, ANYTHING)
     #: Seconds of a share beside its samples, and of a split's messages.
     overhead_s: float = setting(0.010, between(0, 1e6))
     comm_s: float = setting(0.020, between(0, 1e6))
     #: Samples whose gradient has as much noise as signal, for planners that look at gradients.
     noise_scale: float = setting(512.0, between(0, 1e9))
-
-    @property
-    def gathering(self) -> Gathering:
-        """Whom a split waits for."""
-        return Gathering(
-            quorum=self.quorum,
-            late=self.late,
-            deadline_s=self.deadline_s,
-            max_age_s=self.max_age_s,
-            steal=self.steal,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +152,7 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
     """
     gang = gang or Gang()
     if problem := quorum_problem(gang.quorum, len(trace.speeds)) or (
-        gathering_problem(gang.gathering, len(trace.speeds)) if gang.steal else ""
+        gathering_problem(gang, len(trace.speeds)) if gang.steal else ""
     ):
         raise ConfigError(problem)
     asked = planner
@@ -221,7 +203,7 @@ def _play(
     step = play_split(
         plan.sizes,
         true,
-        gathering=gang.gathering,
+        gathering=gang,
         planned_hz=planned_hz,
         predicted_s=predicted_s,
         comm_s=0.0 if goes_on else gang.comm_s,

@@ -9,10 +9,12 @@ import heapq
 from bisect import insort
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
+from drlnb.learned.placement.planner import ended
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, JobView, Pick, Terms
 from drlnb.planning.placement.cluster import SlotState, attempt_s
 from drlnb.planning.placement.order import job_window, order_of, unreserved
@@ -70,13 +72,7 @@ def simulate(
     asked = GANGS.build(planner) if isinstance(planner, str) else planner
     shown = {trait: GANGS.trait(asked, trait) for trait in ("window", "history")}
     game = play(cluster, jobs, path, Conditions.from_mapping(how), **shown)
-    try:
-        view = next(game)
-        while True:
-            view = game.send(GANGS.ask(asked, view))
-    except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+    return ended(game, partial(GANGS.ask, asked))
 
 
 def play(

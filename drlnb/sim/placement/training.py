@@ -48,8 +48,8 @@ _GANGS = 0.75
 _LEAST_JOBS = 16
 #: Gangs have up to half of the slots; up to so many of a small cluster.
 _LEAST_SLOTS = 4
-#: Seconds of a training before a run.
-BEFORE_RUN_S = 8.0
+#: Seconds of a training before a run, and the seed of all that is drawn for it.
+BEFORE_RUN_S, _SEED = 8.0, 0
 
 
 def any_batches(trace: Trace, seed: int) -> Iterator[Batch]:
@@ -114,21 +114,19 @@ def batches_of(trace: Trace, site: Site, rng: np.random.Generator, *, window: bo
         yield Batch(lambda jobs=jobs, path=path: play(cluster, jobs, path, site.conditions, window=window), window)  # type: ignore[misc]  # both are bound now
 
 
-def patent_for(slots: Iterable[str], seed: int = 0) -> Patent:
+def patent_for(slots: Iterable[str]) -> Patent:
     """Train planner `patent` for the slots of a pool, in less than ten seconds, on published rates of failures.
 
     Parameters
     ----------
     slots
         Their names, such as ``n0/gpu1``.
-    seed
-        Of all that is drawn.
     """
     names = sorted(slots)
     nodes = sorted({node_of(name) for name in names})
     cluster = Cluster(tuple([nodes.index(node_of(name)) for name in names]))
-    batches = batches_of(load_trace(), Site(cluster, FaultModel(), Conditions(), seed), np.random.default_rng(seed))
-    return _before_run(batches, names, seed)
+    batches = batches_of(load_trace(), Site(cluster, FaultModel(), Conditions(), _SEED), np.random.default_rng(_SEED))
+    return _before_run(batches, names)
 
 
 def batches_after(history: History, seed: int, *, window: bool = False) -> Iterator[Batch]:
@@ -152,16 +150,16 @@ def batches_after(history: History, seed: int, *, window: bool = False) -> Itera
         yield Batch(partial(play, cluster, jobs, path, history.conditions, window=several), several)
 
 
-def patent_after(history: History, seed: int = 0) -> Patent:
+def patent_after(history: History) -> Patent:
     """Train planner `patent` for the slots of a past run, on its jobs and faults; as long as :func:`patent_for`."""
-    return _before_run(batches_after(history, seed), history.slots, seed)
+    return _before_run(batches_after(history, _SEED), history.slots)
 
 
-def _before_run(batches: Iterator[Batch], slots: Sequence[str], seed: int) -> Patent:
+def _before_run(batches: Iterator[Batch], slots: Sequence[str]) -> Patent:
     from drlnb.learned.placement.patent import train_patent
 
     play = simulated(batches, steps_of_patent)
-    weights = train_patent(play, len(slots), seed, clock(BEFORE_RUN_S)).weights
+    weights = train_patent(play, len(slots), _SEED, clock(BEFORE_RUN_S)).weights
     halves = {name: value.astype(np.float16) for name, value in weights.items()}  # they travel with the run
     return Patent(network=Policy(halves), slots=slots)
 

@@ -22,7 +22,7 @@ __all__ = ["Checkpoint", "NodesSide"]
 
 #: Bytes of one pretended version: a policy with two hidden layers of 64.
 MODEL_BYTES = 40_000
-#: Bytes per second of a network that is not said to have a limit.
+#: Bytes per second of a network whose latency alone is simulated.
 _NO_LIMIT = 1e15
 #: Bytes of one pretended sample: observation, action, value, log-probability, reward.
 _SAMPLE_BYTES = 40
@@ -70,8 +70,7 @@ class NodesSide:
     def _link(self, version: int) -> Link:
         """Return the network as the round before a version had it: half of the time is the answer's way back."""
         latency_s = self.workload.round(version - 1).publish_s / 2
-        rate = self.workload.costs.bandwidth_bytes_per_s or _NO_LIMIT
-        return Link.of(rate, latency_s=latency_s, overhead_s=0.0)
+        return Link.of(_NO_LIMIT, latency_s=latency_s, overhead_s=0.0)
 
     @property
     def effects(self) -> Effects:

@@ -31,7 +31,7 @@ class Came:
     lost_frac: float
 
 
-def planners(of: Sequence[Came], now: str, notes: Sequence[str] = (), origin: str = "simulated") -> View:
+def planners(of: Sequence[Came], now: str, notes: Sequence[str] = ()) -> View:
     """Return a row per planner.
 
     Parameters
@@ -42,8 +42,6 @@ def planners(of: Sequence[Came], now: str, notes: Sequence[str] = (), origin: st
         The planner that the sentence is of.
     notes
         What else is to be said.
-    origin
-        Where the figures are from.
     """
     rows: list[Mapping[str, object]] = [
         {"split": each.split_s, "ratio": each.ratio, "samples": each.samples_hz, "lost": 100 * each.lost_frac}
@@ -55,4 +53,4 @@ def planners(of: Sequence[Came], now: str, notes: Sequence[str] = (), origin: st
     said = f"{mine.planner}: {words.duration(mine.split_s)} a split, {mine.ratio:.2f} x the optimum"
     if best is not mine:
         said += f"; {best.planner} {words.duration(best.split_s)}, {best.ratio:.2f} x"
-    return picture("batching.planners", origin, said, PLANNERS, body, notes=notes)
+    return picture("batching.planners", "simulated", said, PLANNERS, body, notes=notes)

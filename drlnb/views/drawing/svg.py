@@ -73,9 +73,8 @@ def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _rect(x: float, y: float, w: float, h: float, fill: str, opacity: float = 1.0) -> str:
-    faded = f' opacity="{opacity:g}"' if opacity < 1 else ""
-    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" fill="{html.escape(fill)}"{faded}/>'
+def _rect(x: float, y: float, w: float, h: float, fill: str) -> str:
+    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" fill="{html.escape(fill)}"/>'
 
 
 def _line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.0, dash: str = "") -> str:

@@ -96,15 +96,15 @@ def percent(frac: float | None) -> str:
     return f"{_fixed(frac * 100, 0)} %" if frac is not None and math.isfinite(frac * 100) else UNKNOWN
 
 
-def plural(n: int, noun: str, many: str = "") -> str:
+def plural(n: int, noun: str) -> str:
     """Return a count with its noun.
 
     Examples
     --------
-    >>> plural(1, "task"), plural(3, "task"), plural(0, "child", "children")
-    ('1 task', '3 tasks', '0 children')
+    >>> plural(1, "task"), plural(3, "task")
+    ('1 task', '3 tasks')
     """
-    return f"{count(n)} {noun if n == 1 else many or noun + 's'}"
+    return f"{count(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def count(n: int) -> str:

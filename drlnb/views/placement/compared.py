@@ -164,7 +164,7 @@ def worth(of: Ratio) -> str:
     return f"{f'{NULL}: ' if of.null else ''}at these settings failure awareness is worth {mean} % {interval}"
 
 
-def ratios(of: Sequence[PlannerRatio], against: str, awareness: Ratio, bound: float, notes: Sequence[str] = ()) -> View:
+def ratios(of: Sequence[PlannerRatio], against: str, awareness: Ratio, bound: float) -> View:
     """Return a bar per planner from 1, its time beside that of another one, with its interval.
 
     Parameters
@@ -177,8 +177,6 @@ def ratios(of: Sequence[PlannerRatio], against: str, awareness: Ratio, bound: fl
         Of random to healthiest.
     bound
         Ratio below which nobody could have been, whatever fails: dashed.
-    notes
-        What else is to be said.
     """
     looks = [_LESS, _MORE, _HINDSIGHT, _RANGE]
     bars, waits, dots = [], [], []
@@ -207,7 +205,7 @@ def ratios(of: Sequence[PlannerRatio], against: str, awareness: Ratio, bound: fl
         {"t": at, "label": label, "said": said, "task": ""}
         for at, label, said in ((1.0, "1", f"as {against}"), (bound, "bound", "none can be below it, if nothing fails"))
     ]
-    return picture("placement.ratios", "simulated", worth(awareness), RATIOS, body, notes=notes, facts={"marks": marks})
+    return picture("placement.ratios", "simulated", worth(awareness), RATIOS, body, facts={"marks": marks})
 
 
 def health(of: Sequence[Health], days: float) -> View:

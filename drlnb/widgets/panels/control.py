@@ -6,10 +6,11 @@ in force comes back, and the reason stands in the panel until something else is 
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ipywidgets
 
+from drlnb.planning.settings import SETTINGS
 from drlnb.records.errors import InputError
 from drlnb.widgets.transport.commands import Args
 from drlnb.widgets.transport.messages import MessageArea, sentence_of
@@ -17,7 +18,7 @@ from drlnb.widgets.transport.messages import MessageArea, sentence_of
 if TYPE_CHECKING:
     from drlnb.widgets.panels.frame import Panel
 
-__all__ = ["ALL", "Control", "Fields", "Values", "row", "side_by_side"]
+__all__ = ["ALL", "Applied", "Control", "Fields", "Values", "row", "side_by_side"]
 
 #: What a field of tasks shows where all are meant.
 ALL = "all tasks"
@@ -28,18 +29,35 @@ _CHOSEN = "drlnb-chosen"
 class Values:
     """What the fields of a panel show by their names: its settings, and the task that is meant.
 
+    Those that are settings of a run show what is in force, or what was chosen and waits to be applied.
+
     Parameters
     ----------
     panel
         Of which they are.
     """
 
+    #: Field -> key of the setting of the run that it is of.
+    KEYS: ClassVar[Mapping[str, str]] = {}
+
     def __init__(self, panel: "Panel") -> None:
         self.panel = panel
+        self.applied = Applied(self)
+
+    def in_force(self, name: str) -> Any:
+        """Return a setting as it is where nobody has chosen anything."""
+        return self.panel.settings[name]
 
     def value(self, name: str) -> Any:
-        """Return a setting as it is now."""
-        return self.panel.settings[name]
+        """Return a setting as it was chosen, else as it is in force."""
+        return self.panel.settings[name] if name in self.panel.settings else self.in_force(name)
+
+    @property
+    def wish(self) -> dict[str, object]:
+        """What was chosen and is not in force: key of the setting -> value."""
+        given = self.panel.settings
+        named = {name: key for name, key in self.KEYS.items() if name in given}
+        return {key: given[name] for name, key in named.items() if given[name] != self.in_force(name)}
 
     def shown(self, name: str) -> object:
         """Return the value to show: the one in force, or one that was chosen and waits to be applied."""
@@ -54,7 +72,38 @@ class Values:
 
     def waits(self, name: str) -> bool:
         """Return whether the value was chosen and is not in force yet: the field is marked then."""
-        return False
+        return self.KEYS.get(name) in self.wish
+
+
+class Applied:
+    """What was chosen of a run's settings, and was applied.
+
+    Parameters
+    ----------
+    values
+        The fields' values.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        #: What was in force when something else was applied: field -> value.
+        self._before: dict[str, object] = {}
+
+    def apply(self, args: Args) -> str:
+        """Change the run as was chosen: the task that is meant, or all where a setting is the pool's."""
+        values, wish, steering = self._values, self._values.wish, self._values.panel.steering
+        self._before = {name: values.in_force(name) for name, key in values.KEYS.items() if key in wish}
+        for key, value in wish.items():
+            steering.change(key, value, steering.task if SETTINGS[key].owner == "task" else None)
+        return f"changed, {SETTINGS[next(iter(wish))].counts}" if wish else "nothing was moved"
+
+    def settle(self) -> None:
+        """Choose no more what was applied, as soon as something else is in force than before."""
+        panel, before = self._values.panel, self._before
+        gone = {name for name, value in before.items() if self._values.in_force(name) != value}
+        self._before = {name: value for name, value in before.items() if name not in gone}
+        if gone:
+            panel.settings = {name: value for name, value in panel.settings.items() if name not in gone}
 
 
 class Control:

@@ -1,6 +1,7 @@
 """Show who holds which slot, who waits, and which rule decides: the lease panel."""
 
 import time
+from collections.abc import Mapping
 from typing import ClassVar
 
 import ipywidgets
@@ -12,7 +13,7 @@ from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import ALL, Values, row
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.frame import Content, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Leasing"]
@@ -28,43 +29,26 @@ _WINDOWS = {"30 s": 30.0, "2 min": 120.0, "10 min": 600.0, "all": None}
 class _Hold(Values):
     """What the fields show: the hold planner in force, or one that was chosen and is not in force yet; the window."""
 
-    def __init__(self, panel: Panel) -> None:
-        super().__init__(panel)
-        #: What was chosen for the task that is meant, None: nothing.
-        self.wish: str | None = None
-        #: What was in force when the wish was applied; None: it was not.
-        self.before: str | None = None
+    KEYS: ClassVar[Mapping[str, str]] = {"hold": "leasing.hold"}
 
-    @property
-    def in_force(self) -> str | None:
-        """What holds for the task now, or for all tasks if it is the same for all."""
+    def in_force(self, name: str) -> str | None:
+        """Return the planner that the task has now, or that all tasks have if it is the same for all."""
         panel, task = self.panel, self.panel.steering.task
         found = settings.held(panel.training, panel.reader.fold, "hold", "leasing.hold", task)
         return found if found in _HOLDS else None
 
-    @property
-    def planner(self) -> str | None:
-        """The planner that the field shows."""
-        return self.in_force if self.wish is None else self.wish
-
     def shown(self, name: str) -> object:
         """Return the window, the planner, or the task that is meant."""
         if name != "window":
-            return self.planner if name == "hold" else super().shown(name)
+            return super().shown(name)
         return next(label for label, span in self.spans().items() if span == self.panel.settings.get("window_s"))
 
     def choose(self, name: str, value: object) -> None:
         """Show another window, or what holds for another task; keep a planner until it is applied."""
         if name == "window":
             self.panel.set(window_s=self.spans()[str(value)])
-        elif name == "hold":
-            self.wish, self.before = (None if value == self.in_force else str(value)), None
         else:
             super().choose(name, value)
-
-    def waits(self, name: str) -> bool:
-        """Return whether a planner was chosen and is not in force."""
-        return name == "hold" and self.wish is not None
 
     def spans(self) -> dict[str, float | None]:
         """Return label -> seconds: labels are the options, since a dropdown takes the value None for nothing chosen."""
@@ -72,24 +56,14 @@ class _Hold(Values):
         own = {} if span in _WINDOWS.values() else {f"{span:g} s": span}
         return {**own, **_WINDOWS}
 
-    def settle(self) -> None:
-        """Drop the wish once it is in force."""
-        if self.in_force == self.wish or self.before not in {None, self.in_force or ""}:
-            self.wish = self.before = None
-
-    def asked(self, args: Args) -> tuple[str, str | None]:
-        """Return (planner, task or None), from the message or the fields."""
-        task = str(args.get("task") or self.panel.steering.task or ALL)
-        return str(args.get("hold") or self.planner), None if task == ALL else task
-
 
 class Leasing(Content):
     """The lease Gantt of a live run, and its hold planner."""
 
     NAME = "leasing"
     MODULE = "timeline"
-    #: ``window_s``: only the latest so many seconds, None for all of it.
-    CHECKS: ClassVar[settings.Checks] = {"window_s": settings.seconds}
+    #: ``window_s``: only the latest so many seconds, None for all of it; ``hold`` takes effect once it is applied.
+    CHECKS: ClassVar[settings.Checks] = {"window_s": settings.seconds, "hold": choice(*_HOLDS).read}
     #: What theory said last, of which columns and when.
     _theory: tuple[Fold, float, gantt.Theory] | None = None
 
@@ -112,7 +86,7 @@ class Leasing(Content):
             add("hold", kind, "hold", options=_HOLDS),
             add("task", kind, "for", options=[ALL, *names]),
         ]
-        apply = Command(label="change the hold planner", run=self._apply, check=self._can_apply)
+        apply = Command(label="change the hold planner", run=self.hold.applied.apply, check=self.panel.steering.check)
         self.panel.commands.add("apply", apply)
         return [row(*fields)]
 
@@ -124,20 +98,6 @@ class Leasing(Content):
         """Offer the window that code has chosen."""
         self.panel.fields.later(self.panel.fields["window"].field, "options", list(self.hold.spans()))
 
-    # ------------------------------------------------------------------ hold
     def folded(self) -> None:
         """Follow what is in force."""
-        self.hold.settle()
-
-    def _can_apply(self, args: Args) -> None:
-        hold, task = self.hold.asked(args)
-        choice(*_HOLDS).read("hold", hold)
-        self.panel.steering.check(args)
-        if task is not None and self.run is not None:
-            choice(*self.run.specs).read("task", task)
-
-    def _apply(self, args: Args) -> str:
-        hold, task = self.hold.asked(args)
-        self.panel.steering.change("leasing.hold", hold, task)
-        self.hold.before = self.hold.in_force or ""
-        return f"hold: {hold} for {task or 'all tasks'}, from the next round on"
+        self.hold.applied.settle()

@@ -1,16 +1,12 @@
 """Check a panel's settings: wrong ones are refused with the nearest name and all that there are."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, InputError, nearest
 from drlnb.records.settings import fitting, is_number, optional
 from drlnb.views.drawing.payload import Content, Plain
 from drlnb.views.folds.fold import Fold
-
-if TYPE_CHECKING:
-    from drlnb.widgets.panels.frame import Panel
 
 __all__ = [
     "TEXT",
@@ -20,7 +16,6 @@ __all__ = [
     "checked",
     "held",
     "seconds",
-    "settle",
     "text",
 ]
 
@@ -75,30 +70,6 @@ def held(run: Training | None, fold: Fold, decision: str, key: str, task: str | 
         changes = [str(event.value) for _, event in latest.settings if event.key == key] if latest else []
         found.add([str(begun.get(decision, run.planners.get(decision, ""))), *changes][-1])
     return found.pop() if len(found) == 1 else ""
-
-
-def settle(panel: "Panel", before: Mapping[str, object], now: Callable[[str], object]) -> Mapping[str, object]:
-    """Drop what was applied from a panel's settings as soon as something else is in force than before.
-
-    Parameters
-    ----------
-    panel
-        Whose settings.
-    before
-        What was in force when others were applied: name of a setting -> value.
-    now
-        Returns what is in force, by that name.
-
-    Returns
-    -------
-    mapping
-        `before`, without what was dropped.
-    """
-    gone = {name for name, value in before.items() if now(name) != value}
-    if not gone:
-        return before
-    panel.settings = {name: value for name, value in panel.settings.items() if name not in gone}
-    return {name: value for name, value in before.items() if name not in gone}
 
 
 class Steering:

@@ -14,7 +14,7 @@ import torch
 from drlnb.learned.placement import Learned
 from drlnb.learned.placement.network import VERSION, Network, load, log_softmax, save, shipped
 from drlnb.learned.placement.planner import Question, steps
-from drlnb.learned.placement.playing import REWARDS, Sample, makespan_s, play_together, questions, sampled
+from drlnb.learned.placement.playing import Sample, makespan_s, play_together, questions, sampled
 from drlnb.learned.placement.train import Taken, clipped_loss, imitation_loss, new_network, train, weights_of
 from drlnb.planning.placement import GANGS, Pick
 from drlnb.records.errors import ConfigError
@@ -64,15 +64,6 @@ def test_the_clipped_loss_by_hand():
     before = torch.log(torch.tensor([0.5 / 1.5, 1.0 / 0.5]))
     loss = clipped_loss(log_p, Taken(torch.tensor([0, 0]), before, torch.tensor([1.0, -1.0])), 0.1)
     assert loss.item() == pytest.approx(-(1.2 - 0.8) / 2 - 0.1 * np.log(2) / 2)
-
-
-def test_rewards_by_hand():
-    """80 s beside 100 s."""
-    assert {name: round(reward(80.0, 100.0), 4) for name, reward in REWARDS.items()} == {
-        "patent": 0.2,
-        "ratio": 1.25,
-        "log": 0.2231,
-    }
 
 
 def _best(network):

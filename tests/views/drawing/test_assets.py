@@ -52,6 +52,7 @@ def test_text_never_becomes_markup(path):
     forbidden = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "XMLHttpRequest",
                  "WebSocket", "window.confirm", "alert(", "@import", "https://")  # fmt: skip
     assert [word for word in forbidden if word in text] == []
+    assert "</script" not in text.lower(), "it would end the script of a report's page"
 
 
 def test_unknown_names_are_refused():

@@ -96,7 +96,7 @@ def test_every_control_moves_the_picture_and_the_code(panel, moves, said):
     [
         ("speeds", "100, fast", "speeds must be 1 to 64 speeds > 0 in samples per second, got (100, 'fast')"),
         ("n_units", 0, "n_units must be a whole number in 1..1000000, got 0"),
-        ("deadline_s", "-1", "deadline_s must be a number from 0 to 1e6, or none, got '-1'"),
+        ("deadline_s", "-1", "deadline_s must be a number from 0 to 1e9, or none, got '-1'"),
         ("quorum", "1", "quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 64, got '1'"),
         ("times", 0.5, "times must be a number from 1 to 1000, got 0.5"),
     ],

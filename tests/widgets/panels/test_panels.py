@@ -99,7 +99,7 @@ def test_a_model_that_the_user_closed_closes_the_panel(run):
         ("leases", {}, "there is no panel 'leases'; did you mean 'leasing'?; there are "
          "batching, distribution, fleet, leasing, placement, swapping"),
         ("leasing", {"window": 3}, "panel leasing has no setting 'window'; did you mean 'window_s'?; "
-         "there are window_s"),
+         "there are window_s, hold"),
         ("leasing", {"window_s": -3}, "window_s must be a number > 0 s, or none, got -3"),
     ],
 )  # fmt: skip
@@ -423,7 +423,10 @@ def test_apply_changes_one_setting(run, link):
     assert link.asked == [("set", "leasing.hold", "last", "b")]
     recorder = Recorder()
     exec(panel.code(), {"run": recorder})
-    assert recorder.calls == [("panel", ("leasing",), {}), ("set", ("leasing.hold", "last"), {"task": "b"})]
+    assert recorder.calls == [
+        ("panel", ("leasing",), {"hold": "last"}),
+        ("set", ("leasing.hold", "last"), {"task": "b"}),
+    ]
 
 
 def test_apply_is_off_when_the_run_has_ended(run, link):
@@ -433,7 +436,7 @@ def test_apply_is_off_when_the_run_has_ended(run, link):
     run.watch.settle(5)
     (button,) = panel.content.facts()["buttons"]
     assert (button["enabled"], button["reason"]) == (False, "run r1 is done already")
-    clicked(panel.shell.widget, "apply", hold="round")
+    clicked(panel.shell.widget, "apply")
     assert "run r1 is done already: nothing can be changed" in panel.shell.widget.comm.custom[-1]["text"]
 
 

@@ -51,7 +51,7 @@ def test_its_commands_answer_what_it_is(recorded, name):
 def test_a_rule_cannot_be_changed_in_a_recording(recorded):
     """The same sentence in the lease panel."""
     panel = drlnb.play(recorded, speed=None).panel("leasing")
-    clicked(panel.shell.widget, "apply", hold="last")
+    clicked(panel.shell.widget, "apply")
     said = "change the hold planner: this is a recording: nothing can be changed"
     assert panel.shell.widget.comm.custom[-1]["text"] == said
 

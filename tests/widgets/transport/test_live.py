@@ -36,7 +36,8 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
         refreshed(table, lambda: "1 paused" in table.view().sentence)
         clicked(table.picture.widget, "resume", ident="c2", task="CartPole-v1-s0")
         refreshed(table, lambda: "paused" not in table.view().sentence)
-        clicked(leases.shell.widget, "apply", hold="last", task="CartPole-v1-s1")
+        leases.fields["hold"].field.value, leases.fields["task"].field.value = "last", "CartPole-v1-s1"
+        clicked(leases.shell.widget, "apply")
         refreshed(leases, lambda: leases.view().header["marks"])
         letters = {style["name"]: style["letter"] for style in leases.view().header["series"]}  # by who asked first
         assert [mark["label"] for mark in leases.view().header["marks"]] == [f"{letters['CartPole-v1-s1']} hold: last"]

@@ -1,7 +1,5 @@
 """Show how a run's work is split among learners or collectors, and change planner and gathering while it trains."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import ipywidgets
@@ -39,6 +37,7 @@ _ROLES = {"learners": ("update", "planner"), "collectors": ("collect", "collect"
 class _Running(Case):
     """What the fields show: what is in force for a task, or what was chosen and is not."""
 
+    KEYS = _KEYS
     CHECKS: ClassVar[settings.Checks] = {
         "of": choice(*_ROLES).read,
         **{name: SETTINGS[key].kind.read for name, key in _KEYS.items()},
@@ -61,6 +60,8 @@ class _Running(Case):
 
     def in_force(self, name: str) -> object:
         """Return what a setting of the task is now."""
+        if name in _SLOWING:
+            return _SLOWING[name]
         _, of = measured.newest(self.panel.reader.fold, self.panel.steering.task)
         return of.settings.get(_KEYS[name], SETTINGS[_KEYS[name]].default)
 
@@ -71,9 +72,7 @@ class _Running(Case):
         if name == "slow":
             members, chosen = self.of.splits.members, self.panel.settings.get(name)
             return chosen if chosen in members else next(reversed(members), None)
-        if name in _SLOWING:
-            return self.panel.settings.get(name, _SLOWING[name])
-        return self.panel.settings.get(name, self.in_force(name))
+        return super().value(name)
 
     def shown(self, name: str) -> object:
         """Return what a field shows: texts, where a setting is no choice among few."""
@@ -81,16 +80,6 @@ class _Running(Case):
             return self.panel.steering.task
         value = self.value(name)
         return value if name not in _KEYS or SETTINGS[_KEYS[name]].kind.values else str(value).lower()
-
-    def waits(self, name: str) -> bool:
-        """Return whether a setting is not in force."""
-        return _KEYS.get(name) in self.wish
-
-    @property
-    def wish(self) -> dict[str, object]:
-        """What the fields say and is not in force: key of the setting -> value."""
-        given = self.panel.settings
-        return {key: given[name] for name, key in _KEYS.items() if name in given and given[name] != self.in_force(name)}
 
     @property
     def key(self) -> object:
@@ -142,8 +131,6 @@ class Batching(Splits):
     SOURCE = _Running
     SPAN = "rounds"
     case: _Running
-    #: What was in force when something else was applied: field -> value.
-    _before: Mapping[str, object] = MappingProxyType({})
 
     def fields(self) -> list[ipywidgets.Widget]:
         """Make the choice of the task and of its members, and a field for each setting."""
@@ -161,7 +148,7 @@ class Batching(Splits):
 
     def commands(self) -> dict[str, Command]:
         """Return the commands of the buttons."""
-        apply = Command(label="change batching", run=self._apply, check=self.panel.steering.check)
+        apply = Command(label="change batching", run=self.case.applied.apply, check=self.panel.steering.check)
         slow = Command(label="slow a member", run=self._slow_down, check=self.panel.steering.check)
         return {"apply": apply, "slow": slow, "compare": super().commands()["compare"]}
 
@@ -175,16 +162,9 @@ class Batching(Splits):
         return {"buttons": [apply, slow_button(self, whom, off or nobody), compare], "notes": notes}
 
     # ------------------------------------------------------------------ what is in force
-    def _apply(self, args: object) -> str:
-        wish = self.case.wish
-        self._before = {name: self.case.in_force(name) for name, key in _KEYS.items() if key in wish}
-        for key, value in wish.items():
-            self.panel.steering.change(key, value, self.panel.steering.task)
-        return f"changed, {SETTINGS[next(iter(wish))].counts}" if wish else "nothing was moved"
-
     def folded(self) -> None:
         """Drop what was applied as soon as something else is in force than before; offer members that are new."""
-        self._before = settings.settle(self.panel, self._before, self.case.in_force)
+        self.case.applied.settle()
         self.changed({})
 
     def changed(self, new: Args) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ipywidgets
 
@@ -58,9 +58,9 @@ class Case(Values):
     #: What was played, of which settings.
     _played: tuple[object, Fold | str] = (None, "")
 
-    def value(self, name: str) -> Any:
-        """Return a setting as it is now."""
-        return self.panel.settings.get(name, Tried.declared()[name].default)
+    def in_force(self, name: str) -> object:
+        """Return what a setting begins with."""
+        return Tried.declared()[name].default
 
     def shown(self, name: str) -> object:
         """Return a setting as its field shows it."""

@@ -38,10 +38,10 @@ class Distribution(Timings):
         task = self.panel.fields.add("task", ipywidgets.Dropdown, "task", options=[ALL, *names])
         apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
-        self.case.in_force = lambda: settings.held(
+        self.case.running = lambda: settings.held(
             self.run, self.fold, "distribution", "distribution.plan", self.panel.steering.task
         )
-        self.case.defaults = lambda: {**DEFAULTS, **parts(self.case.in_force() or "")}
+        self.case.defaults = lambda: {**DEFAULTS, **parts(self.case.running() or "")}
         self.publishing.client = partial(_client, self.run)
         self.publishing.newest = lambda: measured.spread(self.fold, self.panel.steering.task)
         return [fields, row(task), *pictures]

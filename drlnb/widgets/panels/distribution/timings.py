@@ -63,7 +63,7 @@ class Case(Values):
         super().__init__(panel)
         #: Returns what holds where nobody has chosen anything; and the plan that a choice would replace, None: none.
         self.defaults: Callable[[], Plain] = lambda: DEFAULTS
-        self.in_force: Callable[[], str | None] = lambda: None
+        self.running: Callable[[], str | None] = lambda: None
         #: Returns how many shards the topology has; as good as endless before there is one.
         self.n_shards: Callable[[], int] = lambda: _HOSTS
         #: What was computed last, of which settings; a text: why it cannot be.
@@ -92,14 +92,18 @@ class Case(Values):
         """Return a setting as it is in force: what is more than there can be is the most that there is."""
         return min(self.wanted(name), self._most(name)) if name in {"m", "shard"} else self.wanted(name)
 
+    def in_force(self, name: str) -> object:
+        """Return what a setting is where nobody has chosen anything."""
+        return self.defaults()[name]
+
     def wanted(self, name: str) -> Any:
         """Return a setting as it was chosen."""
-        return self.panel.settings.get(name, self.defaults()[name])
+        return super().value(name)
 
     def waits(self, name: str) -> bool:
         """Whether a field was moved, and the plan that the fields make is not in force."""
         moved = name in {"plan", "m", "chunks"} and name in self.panel.settings
-        return moved and self.in_force() not in {None, self.plan}
+        return moved and self.running() not in {None, self.plan}
 
     def _most(self, name: str) -> int:
         """Return how many m there can be, or the number of the last shard that is drawn."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ipywidgets
 
@@ -70,9 +70,9 @@ class Case(Values):
     _made: tuple[object, whatif.Case] | None = None
     _placed: tuple[object, gangs.Placed] | None = None
 
-    def value(self, name: str) -> Any:
-        """Return a setting as it is now."""
-        return self.panel.settings.get(name, Tried.declared()[name].default)
+    def in_force(self, name: str) -> object:
+        """Return what a setting begins with."""
+        return Tried.declared()[name].default
 
     @property
     def key(self) -> object:

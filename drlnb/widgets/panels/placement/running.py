@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import ClassVar
 
 import ipywidgets
@@ -10,12 +9,11 @@ import ipywidgets
 from drlnb.fleet.cluster.breaking import NOT_OWN, break_slot
 from drlnb.fleet.cluster.pool import Pool
 from drlnb.planning.settings import SETTINGS
-from drlnb.records.errors import ConfigError, nearest
 from drlnb.views.drawing.view import View
 from drlnb.views.placement import measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.frame import Content, Plain, button
 from drlnb.widgets.panels.placement.parts import on_click, opened, tabs_of
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -31,6 +29,7 @@ _TABS = {"why": "Why here?", "choice": "Slots to choose from", "plans": "Plans"}
 class _Chosen(Values):
     """What the fields show: what is in force for a task, or what was chosen and is not; a slot."""
 
+    KEYS = _KEYS
     CHECKS: ClassVar[settings.Checks] = {name: SETTINGS[key].kind.read for name, key in _KEYS.items()}
     #: Slot that the buttons are for; empty: the first one.
     slot = ""
@@ -51,10 +50,6 @@ class _Chosen(Values):
         known = [event.value for _, _, event in fold.pool.settings if event.key == key]
         return known[-1] if known else SETTINGS[key].default
 
-    def value(self, name: str) -> object:
-        """Return what a field says."""
-        return self.panel.settings.get(name, self.in_force(name))
-
     def shown(self, name: str) -> object:
         """Return what a field shows: texts, where a setting is no choice among few."""
         if name == "slot":
@@ -69,16 +64,6 @@ class _Chosen(Values):
         else:
             super().choose(name, value)
 
-    def waits(self, name: str) -> bool:
-        """Return whether a setting was chosen and is not in force."""
-        return name in self.wish
-
-    @property
-    def wish(self) -> dict[str, object]:
-        """What the fields say and is not in force."""
-        given = self.panel.settings
-        return {name: given[name] for name in _KEYS if name in given and given[name] != self.in_force(name)}
-
 
 class Placing(Content):
     """Slots, gangs and plans of a run.
@@ -92,8 +77,6 @@ class Placing(Content):
     CHECKS: ClassVar[settings.Checks] = _Chosen.CHECKS
     chosen: _Chosen
     tabs: ipywidgets.Tab
-    #: What was in force when something else was applied: field -> value.
-    _before: Mapping[str, object] = MappingProxyType({})
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them board and Gantt side by side, plans and their reasons in tabs."""
@@ -108,11 +91,13 @@ class Placing(Content):
             label = name.replace("_frac", "").replace("_", " ")
             fields.append(panel.fields.add(name, kind, label, "200px", continuous_update=False, **more))
         fields.append(panel.fields.add("slot", few, "slot", "200px", options=self.chosen.slots))
-        panel.commands.add("apply", Command(label="change placement", run=self._apply, check=panel.steering.check))
+        panel.commands.add(
+            "apply", Command(label="change placement", run=self.chosen.applied.apply, check=panel.steering.check)
+        )
         for name in _SLOT_KEYS:
-            run, check = partial(self._take, name), partial(_known, panel)
-            panel.commands.add(name, Command(label=f"{name} slot", run=run, check=check))
-        panel.commands.add("break", Command(label="break slot", run=self._break, check=partial(_known, panel)))
+            take = Command(label=f"{name} slot", run=partial(self._take, name), check=panel.steering.check)
+            panel.commands.add(name, take)
+        panel.commands.add("break", Command(label="break slot", run=self._break, check=panel.steering.check))
         on_click(panel, "", self._clicked)
         pictures = {name: of.widget for name, of in panel.pictures.items()}
         self.tabs = tabs_of(panel, _TABS, pictures)
@@ -155,7 +140,7 @@ class Placing(Content):
         field = self.panel.fields["slot"].field
         if list(field.options) != self.chosen.slots:
             self.panel.fields.later(field, "options", self.chosen.slots)
-        self._before = settings.settle(self.panel, self._before, self.chosen.in_force)
+        self.chosen.applied.settle()
 
     # ------------------------------------------------------------------ commands
     def _clicked(self, cell: Mapping[str, str]) -> None:
@@ -165,31 +150,12 @@ class Placing(Content):
         if self.run is not None and task in self.run.specs:
             self.panel.fields.choose("task", lambda: task)
 
-    def _apply(self, args: Args) -> str:
-        wish, task = self.chosen.wish, self.panel.steering.task
-        self._before = {name: self.chosen.in_force(name) for name in wish}
-        for name, value in wish.items():
-            key = _KEYS[name]
-            self.panel.steering.change(key, value, task if SETTINGS[key].owner == "task" else None)
-        return f"changed, {SETTINGS[_KEYS[next(iter(wish))]].counts}" if wish else "nothing was moved"
-
-    def _slot(self, args: Args) -> str:
-        return str(args.get("slot") or self.chosen.shown("slot") or "")
-
     def _take(self, name: str, args: Args) -> str:
-        slot = self._slot(args)
+        slot = self.chosen.shown("slot")
         self.panel.steering.change(_SLOT_KEYS[name], slot, None)
         return f"{slot} is lent {'no more' if name == 'drain' else 'again'}"
 
     def _break(self, args: Args) -> str:
-        slot = self._slot(args)
+        slot = str(self.chosen.shown("slot"))
         break_slot(self._pool, slot)
         return f"what computed on {slot} was killed"
-
-
-def _known(panel: Panel, args: Args) -> None:
-    """Refuse where nothing can be changed, and a slot that the pool does not have."""
-    panel.steering.check(args)
-    slot, slots = args.get("slot"), sorted(panel.reader.fold.pool.slots)
-    if slot is not None and slot not in slots:
-        raise ConfigError(f"there is no slot {slot!r}{nearest(str(slot), slots)}; there are {', '.join(slots)}")

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import ipywidgets
@@ -14,25 +13,21 @@ from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Plain, button
-from drlnb.widgets.panels.swapping.swaps import Source, Swaps
-from drlnb.widgets.transport.commands import Args, Command
+from drlnb.widgets.panels.swapping.swaps import Source, Swaps, change
+from drlnb.widgets.transport.commands import Command
 from drlnb.widgets.transport.story import FOLDS
 
 __all__ = ["Swapping"]
 
 
-#: Field -> key of the setting that it is of.
-_KEYS = {"budget_mib": "memory_budget_bytes", "planner": "planner"}
-
-
 class _Steps(Source):
     """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
 
+    KEYS: ClassVar[Mapping[str, str]] = {
+        "budget_mib": "swapping.memory_budget_bytes",
+        "planner": "swapping.planner",
+    }
     FIRST, JOBS = "peak", ("front", "compare", "sweep", "learn")
-
-    def waits(self, name: str) -> bool:
-        """Return whether a setting is not in force."""
-        return f"swapping.{_KEYS.get(name, '')}" in self.wish
 
     @property
     def of(self) -> SwapFold:
@@ -99,12 +94,6 @@ class _Steps(Source):
         """Greatest bytes in use of the newest steps, and where that is from."""
         return measured.typical(self.of)[0], self.panel.reader.fold.origin
 
-    def set(self, wanted: Mapping[str, object]) -> str:
-        """Change settings of the task."""
-        for key, value in wanted.items():
-            self.panel.steering.change(key, value, self.panel.steering.task)
-        return "changed, from the next training step on"
-
 
 class Swapping(Swaps):
     """Steps as measured, the plan in force, and what others would do.
@@ -115,15 +104,13 @@ class Swapping(Swaps):
     CHECKS: ClassVar[settings.Checks] = {key: Source.CHECKS[key] for key in ("budget_mib", "planner", "show")}
     SOURCE = _Steps
     source: _Steps
-    #: What was in force when something else was applied: name of a setting -> value.
-    _before: Mapping[str, object] = MappingProxyType({})
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make Apply and Reset beside the other buttons."""
         self.panel.steering.task = next(iter(self.run.specs), None) if self.run is not None else None
         known = {
-            "apply": ("change swapping", self._apply),
-            "reset": ("forget the table", lambda args: self.source.set({"swapping.planner": self.source.of.planner})),
+            "apply": ("change swapping", lambda args: self.source.applied.apply(args)),
+            "reset": ("forget the table", lambda args: change(self.panel, "swapping.planner", self.source.of.planner)),
         }
         for name, (label, run) in known.items():
             self.panel.commands.add(name, Command(label=label, run=run, check=self.can_change))
@@ -134,13 +121,9 @@ class Swapping(Swaps):
         names = list(self.run.specs) if self.run is not None else []
         return [self.panel.fields.add("task", ipywidgets.Dropdown, "task", "190px", options=names)]
 
-    def _apply(self, args: Args) -> str:
-        self._before = {name: self.source.defaults[name] for name in _KEYS.keys() & self.panel.settings.keys()}
-        return self.source.set(self.source.wish)
-
     def folded(self) -> None:
         """Drop what was applied as soon as something else is in force than before."""
-        self._before = settings.settle(self.panel, self._before, self.source.defaults.__getitem__)
+        self.source.applied.settle()
         self.source.knobs.follow()
 
     def facts(self) -> Plain:

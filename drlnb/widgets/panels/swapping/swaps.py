@@ -8,6 +8,7 @@ import ipywidgets
 
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
+from drlnb.planning.settings import SETTINGS
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import between, choice, count
 from drlnb.views.drawing.pictures import nothing
@@ -20,7 +21,7 @@ from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.panels.swapping.plans import LABELS, Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
-__all__ = ["Source", "Swaps"]
+__all__ = ["Source", "Swaps", "change"]
 
 #: Button -> its label, the chart that it is for, and how it is computed.
 _JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
@@ -101,9 +102,9 @@ class Source(Values):
             "show": "front",
         }
 
-    def value(self, name: str) -> Any:
-        """Return a setting as it is now."""
-        return self.panel.settings.get(name, self.defaults[name])
+    def in_force(self, name: str) -> object:
+        """Return what a setting is where nobody has chosen anything."""
+        return self.defaults[name]
 
     def shown(self, name: str) -> object:
         """Return a setting as it is now, a parameter of the planner, or the task."""
@@ -132,12 +133,6 @@ class Source(Values):
     def draw(self, name: str) -> View | None:
         """Return a picture that no plan says; None: it has none of the name."""
         return None
-
-    def set(self, wanted: Mapping[str, Any]) -> str:
-        """Have plans obey other pins."""
-        pins = wanted["swapping.pin"]
-        self.panel.set(pins=pins)
-        return f"{len(pins)} rows are pinned"
 
 
 class Swaps(Content):
@@ -251,6 +246,13 @@ class Swaps(Content):
         return {"buttons": buttons, "notes": [*notes, *self.reach.follow()], "origin": computed.COMPUTED}
 
     # ------------------------------------------------------------------ pins
+    def pin(self, pins: Mapping[str, str]) -> str:
+        """Have plans obey other pins: those of the run's task, if there is a run."""
+        if self.run is not None:
+            return change(self.panel, "swapping.pin", pins)
+        self.panel.set(pins=pins)
+        return f"{len(pins)} rows are pinned"
+
     def _pin(self, name: str, args: Args) -> str:
         """Pin a row, all of them as they are, or the rows of another planner's plan."""
         at, of, others = str(args.get("row")), self.plans.current(), _result(self.results, "compare")
@@ -259,9 +261,15 @@ class Swaps(Content):
             plans |= {"None": whatif.pins_of(of)} if isinstance(of, Explained) else {}
             if at not in plans:
                 raise ConfigError(f"there is no plan to pin{f' of {at!r}: press Compare planners' if args else ''}")
-            return self.source.set({"swapping.pin": plans[at]})
+            return self.pin(plans[at])
         wanted = {**self.source.value("pins"), (of.prefix if isinstance(of, Explained) else "") + at: name}
-        return self.source.set({"swapping.pin": {row: action for row, action in wanted.items() if action != "free"}})
+        return self.pin({row: action for row, action in wanted.items() if action != "free"})
+
+
+def change(panel: Panel, key: str, value: object) -> str:
+    """Change a setting of the run's task at once."""
+    panel.steering.change(key, value, panel.steering.task)
+    return f"changed, {SETTINGS[key].counts}"
 
 
 def _result(results: Mapping[str, tuple[object, Any]], name: str) -> Any:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.batching.training import Batch, loss_of, new_network, train, weights_of
 from drlnb.learned.batching.network import ACTIONS, Network
-from drlnb.learned.batching.train import Batch, loss_of, new_network, train, weights_of
 
 
 def test_numpy_values_are_those_of_torch():
