@@ -1,6 +1,5 @@
 """Hold the simulator of gangs to what is known exactly: the closed form, its own seed, and optimal schedules."""
 
-import math
 import random
 import statistics
 import time
@@ -11,7 +10,7 @@ from benchmarks.frame.rows import Bar, Row
 from benchmarks.placement.suite import CLUSTER, REGIMES, WAYS
 from drlnb.learned.placement import Patent
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, JobView
-from drlnb.planning.placement.closed_form import log_completion
+from drlnb.planning.placement.closed_form import expected_completion_s
 from drlnb.planning.registry import PlannerFailed
 from drlnb.sim.placement import FaultModel, FaultPath, TraceJob, load_trace, simulate
 
@@ -48,9 +47,7 @@ def _closed_form(effort: Placement) -> Iterator[Row]:
             simulate(cluster, jobs, "first", model.path(rates, seed=seed), checkpoint_s=checkpoint_s).makespan_s
             for seed in seeds
         ]
-        total_hz = sum(rates)
-        log = log_completion(work_s, total_hz, checkpoint_s=checkpoint_s, checkpoint_cost_s=10.0, restart_s=600.0)
-        expected_s = math.exp(log)
+        expected_s = expected_completion_s(work_s, rates, checkpoint_s=checkpoint_s)
         mean, error = statistics.fmean(runs) / expected_s, statistics.stdev(runs) / expected_s / n**0.5
         title = f"mean of {n} simulated makespans over the closed form: {words}"
         yield Row(

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from drlnb.placement.training import train
+    from drlnb.planning.placement.closed_form import expected_completion_s
     from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick
     from drlnb.runtime.placement.member import Member
     from drlnb.runtime.placement.placing import Job, Placing, place
     from drlnb.sim.placement import FaultModel, load_trace, simulate
 
 __all__ = [
-    "Cluster", "ClusterView", "FaultModel", "Job", "JobView", "Member", "Pick", "Placing", "load_trace", "place",
-    "simulate", "train",
+    "Cluster", "ClusterView", "FaultModel", "Job", "JobView", "Member", "Pick", "Placing", "expected_completion_s",
+    "load_trace", "place", "simulate", "train",
 ]  # fmt: skip
 
 _HOMES = {
     "drlnb.placement.training": ("train",),
+    "drlnb.planning.placement.closed_form": ("expected_completion_s",),
     "drlnb.planning.placement.cluster": ("Cluster", "ClusterView", "JobView", "Pick"),
     "drlnb.runtime.placement.member": ("Member",),
     "drlnb.runtime.placement.placing": ("Job", "Placing", "place"),

@@ -9,20 +9,14 @@ from hypothesis import strategies as st
 
 from drlnb.planning.placement.closed_form import (
     best_checkpoint_s,
+    expected_completion_s,
     least_makespan_s,
     log_completion,
     n_checkpoints,
 )
+from drlnb.records.errors import ConfigError
 
 DAY = 86_400.0
-
-
-def expected_completion_s(work_s, rates_hz, *, checkpoint_s=3600.0, checkpoint_cost_s=10.0, restart_s=600.0, **more):
-    log = log_completion(
-        work_s, sum(rates_hz), checkpoint_s=checkpoint_s, checkpoint_cost_s=checkpoint_cost_s, restart_s=restart_s,
-        **more,
-    )  # fmt: skip
-    return math.exp(log) if log < 709 else math.inf
 
 
 @pytest.mark.parametrize(("n_slots", "hours"), [(1, 24.6), (16, 36.8)])
@@ -64,9 +58,19 @@ def test_it_is_dalys_exact_form():
     assert given == pytest.approx(by_hand, rel=1e-12)
 
 
+def test_a_slot_that_must_come_back_costs_its_downtime():
+    """Each of the (exp(L t) - 1) failures to be expected costs it once more."""
+    rate, work = 1 / 5_000, 4_000.0
+    without, with_ = (
+        expected_completion_s(work, [rate], checkpoint_s=None, restart_s=0, downtime_s=down_s) for down_s in (0, 700)
+    )
+    assert with_ - without == pytest.approx(700 * math.expm1(rate * work), rel=1e-12)
+
+
 def test_nothing_overflows():
-    """A year's work on a thousand slots that fail each day is more than a float holds; its logarithm is not."""
+    """A year's work on a thousand slots that fail each day is infinite as a number, and finite as a logarithm."""
     rates = [1 / DAY] * 1_000
+    assert expected_completion_s(365 * DAY, rates, checkpoint_s=None) == math.inf
     shorter, longer = (
         log_completion(days * DAY, sum(rates), checkpoint_s=None, checkpoint_cost_s=10, restart_s=600)
         for days in (364, 365)
@@ -111,6 +115,22 @@ def test_played_at_random_it_is_the_mean():
     error = math.sqrt(sum((t - mean) ** 2 for t in times)) / len(times)
     expected = expected_completion_s(work, [rate], checkpoint_s=every, checkpoint_cost_s=cost, restart_s=restart)
     assert abs(mean - expected) < 4 * error
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"work_s": math.nan}, "work_s must be a finite number >= 0, got nan"),
+        ({"rates_hz": [1e-6, -1.0]}, "rates_hz[1] must be a finite number >= 0, got -1.0"),
+        ({"checkpoint_s": 0}, "checkpoint_s must be seconds above 0, or None for no checkpoints, got 0"),
+        ({"slowdown": math.inf}, "slowdown must be a finite number >= 0, got inf"),
+    ],
+)
+def test_numbers_that_cannot_be(given, line):
+    """One line with the name and the value."""
+    with pytest.raises(ConfigError) as error:
+        expected_completion_s(**{"work_s": 1.0, "rates_hz": [1e-6], **given})
+    assert str(error.value) == line
 
 
 def test_young_has_the_interval_of_least_cost():

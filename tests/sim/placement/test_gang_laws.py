@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.placement import GANGS, Cluster, Pick
-from drlnb.planning.placement.closed_form import log_completion
+from drlnb.planning.placement.closed_form import expected_completion_s
 from drlnb.sim.placement import Conditions, FaultModel, TraceJob, play, simulate
 
 CLUSTER = Cluster.uniform(n_nodes=2, slots_per_node=4)
@@ -130,17 +130,11 @@ def mean_makespan_s(n, checkpoint_s, work_s, mtbf_days):
     return statistics.fmean(runs), statistics.stdev(runs) / math.sqrt(n)
 
 
-def expected_makespan_s(checkpoint_s, work_s, days):
-    rate_hz = 8 / (days * 86_400.0)
-    log = log_completion(work_s, rate_hz, checkpoint_s=checkpoint_s, checkpoint_cost_s=10.0, restart_s=600.0)
-    return math.exp(log)
-
-
 @pytest.mark.parametrize("checkpoint_s", [3600.0, None])
 def test_the_mean_is_that_of_the_closed_form(checkpoint_s):
     """400 runs of a day on eight slots that fail once in 20 days each: within four standard errors."""
     mean_s, error_s = mean_makespan_s(400, checkpoint_s, 86_400.0, 20)
-    expected_s = expected_makespan_s(checkpoint_s, 86_400.0, 20)
+    expected_s = expected_completion_s(86_400.0, [1 / (20 * 86_400.0)] * 8, checkpoint_s=checkpoint_s)
     assert abs(mean_s - expected_s) < 4 * error_s
     assert error_s < 0.02 * expected_s
 
@@ -152,5 +146,5 @@ def test_the_mean_is_that_of_the_closed_form(checkpoint_s):
 def test_the_mean_is_that_of_the_closed_form_within_two_per_cent(checkpoint_s, work_s, days):
     """5,000 runs; work that is and is not a multiple of the interval, failures by the dozen."""
     mean_s, _ = mean_makespan_s(5000, checkpoint_s, work_s, days)
-    expected_s = expected_makespan_s(checkpoint_s, work_s, days)
+    expected_s = expected_completion_s(work_s, [1 / (days * 86_400.0)] * 8, checkpoint_s=checkpoint_s)
     assert mean_s == pytest.approx(expected_s, rel=0.02)
