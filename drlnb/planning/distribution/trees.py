@@ -54,7 +54,13 @@ def star(n_hosts: int, model_bytes: int) -> Plan:
         Number of hosts beside the learner, at least 0.
     model_bytes
         Size of one version in bytes, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is too small; so do all constructions of this module.
     """
+    _refuse(n_hosts, model_bytes)
     return _whole(n_hosts, model_bytes, [((LEARNER, host),) for host in range(n_hosts)])
 
 
@@ -69,12 +75,8 @@ def tree(n_hosts: int, model_bytes: int, k: int, levels: int = 2) -> Plan:
         Hosts that the learner sends to, at least 1; at most `n_hosts` count.
     levels
         2: the first k hosts serve all others in turn; more: each host serves k others, on so many levels at most.
-
-    Raises
-    ------
-    ValueError
-        If so many levels do not hold all hosts.
     """
+    _refuse(n_hosts, model_bytes, k=k)
     if levels < 2 or (levels > 2 and sum(k**level for level in range(1, levels + 1)) < n_hosts):
         raise ValueError(f"a tree of k = {k} must have 2 levels, or as many as {n_hosts} hosts take, got {levels}")
     tops = min(k, n_hosts)
@@ -96,6 +98,7 @@ def binomial(n_hosts: int, model_bytes: int) -> Plan:
     n_hosts, model_bytes
         As of :func:`star`.
     """
+    _refuse(n_hosts, model_bytes)
     routes, below = [], n_hosts
     while below > 0:  # the learner serves hosts 0..below-1 still: the upper half of these and itself goes to one host
         middle = below - (below + 1) // 2
@@ -124,6 +127,7 @@ def chain(n_hosts: int, model_bytes: int, n_chunks: int = 1) -> Plan:
     n_chunks
         Parts of the version that travel on their own, at least 1.
     """
+    _refuse(n_hosts, model_bytes, n_chunks=n_chunks)
     line = tuple([(host - 1, host) for host in range(n_hosts)])  # the learner is -1
     return _sharded(n_hosts, model_bytes, [line] if line else [], n_chunks)
 
@@ -148,6 +152,7 @@ def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoc
     Relay r forwards to r - 1, r - 2, ... around the circle: relays in step aim at different hosts, and of those that
     begin one after another, as the learner serves them, no more than two aim at one.  By r + 1, r + 2, ... all would.
     """
+    _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     m = min(n_relays, n_hosts)
     routes = []
     for i in range(m):
@@ -174,6 +179,9 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
     Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, downwards
     from host ``i n // m``.  With as many trees as hosts it is the patent's plan.
     """
+    _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
+    if n_relays < 2 <= n_hosts:
+        raise ValueError(f"n_relays must be >= 2 for a multitree, got {n_relays}")
     m = min(n_relays, n_hosts)
     routes = []
     for i in range(m):
@@ -184,6 +192,14 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
         pairs = [(order[(place - 1) // fan_out], host) for place, host in enumerate(order) if place]
         routes.append(((LEARNER, order[0]), *pairs))
     return _sharded(n_hosts, model_bytes, routes, n_chunks)
+
+
+def _refuse(n_hosts: int, model_bytes: int, **at_least_one: int) -> None:
+    if n_hosts < 0:
+        raise ValueError(f"n_hosts must be >= 0, got {n_hosts}")
+    for name, value in {"model_bytes": model_bytes, **at_least_one}.items():
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, got {value}")
 
 
 def _whole(n_hosts: int, model_bytes: int, routes: Iterable[Route], n_in_flight: int = 4) -> Plan:

@@ -128,6 +128,11 @@ def bound(d: Sequence[float], n_slots: int) -> float:
     float
         Utilisation, dimensionless, in ``[0, 1]``.
 
+    Raises
+    ------
+    ValueError
+        If a duty is outside ``(0, 1)`` or `n_slots` < 1.
+
     References
     ----------
     Ours; it bounds the gain of the leasing patent's leases over one slot per task at 1/d.
@@ -139,6 +144,11 @@ def bound(d: Sequence[float], n_slots: int) -> float:
     >>> bound([0.5, 0.5, 0.5], n_slots=1)
     1.0
     """
+    if n_slots < 1:
+        raise ValueError(f"n_slots must be >= 1, got {n_slots}")
+    for i, each in enumerate(d):
+        if not 0.0 < each < 1.0:
+            raise ValueError(f"d[{i}] must be in (0, 1), got {each}")
     return min(1.0, math.fsum(d) / n_slots)
 
 
@@ -157,6 +167,11 @@ def expected_load(n_tasks: int, n_slots: int, d: float) -> ExpectedLoad:
     d
         Duty of every task, dimensionless, in ``(0, 1)``.
 
+    Raises
+    ------
+    ValueError
+        If a count is below 1 or `d` outside ``(0, 1)``.
+
     References
     ----------
     Machine repairman with K servers (Palm 1947).
@@ -169,6 +184,8 @@ def expected_load(n_tasks: int, n_slots: int, d: float) -> ExpectedLoad:
     >>> round(load.utilisation_frac, 6), round(load.inflation, 6)
     (0.8, 1.25)
     """
+    if n_tasks < 1:
+        raise ValueError(f"n_tasks must be >= 1, got {n_tasks}")
     bound_frac = bound([d] * n_tasks, n_slots)
     r = d / (1.0 - d)
     # Logarithms: C(1000, 500) alone is beyond a float.

@@ -33,7 +33,7 @@ def spread(n: int, nodes: Mapping[str, int], *, near: str | None = None, before:
     Raises
     ------
     ValueError
-        If collectors are to be placed and no node is there.
+        If `n` < 0, or collectors are to be placed and no node is there.
 
     Examples
     --------
@@ -42,6 +42,8 @@ def spread(n: int, nodes: Mapping[str, int], *, near: str | None = None, before:
     >>> spread(4, {"n1": 1, "n2": 4}, before=("n0", "n0", "n0", "n1"))
     ('n2', 'n2', 'n2', 'n1')
     """
+    if n < 0:
+        raise ValueError(f"n must be >= 0 collectors, got {n}")
 
     def share_out(n_left: int, free: dict[str, int]) -> list[str]:
         if n_left and not free:

@@ -182,8 +182,21 @@ def test_the_first_chunks_of_all_trees_go_out_first():
     assert len({id(plan.routes[send.route]) for send in plan.sends}) == 7, "chunks share their route"
 
 
-def test_hosts_beyond_the_levels_are_refused():
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: star(-1, 7), "n_hosts must be >= 0, got -1"),
+        (lambda: binomial(2, 0), "model_bytes must be >= 1, got 0"),
+        (lambda: tree(2, 7, 0), "k must be >= 1, got 0"),
+        (lambda: tree(4, 7, 1, levels=3), "a tree of k = 1 must have 2 levels, or as many as 4 hosts take, got 3"),
+        (lambda: chain(2, 7, 0), "n_chunks must be >= 1, got 0"),
+        (lambda: relay(2, 7, 0), "n_relays must be >= 1, got 0"),
+        (lambda: multitree(2, 7, 1), "n_relays must be >= 2 for a multitree, got 1"),
+        (lambda: multitree(2, 7, 2, 0), "n_chunks must be >= 1, got 0"),
+    ],
+    ids=range(8),
+)
+def test_numbers_that_are_too_small_are_refused(make, message):
     """Argument, limit and value are named."""
-    message = "a tree of k = 1 must have 2 levels, or as many as 4 hosts take, got 3"
     with pytest.raises(ValueError, match=message):
-        tree(4, 7, 1, levels=3)
+        make()

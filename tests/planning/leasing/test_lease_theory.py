@@ -48,3 +48,20 @@ def test_bound_is_the_sum_of_duties_per_slot():
     assert bound([0.1, 0.3, 0.5], n_slots=2) == pytest.approx(0.45)
     assert bound([0.9, 0.9], n_slots=1) == 1.0
     assert bound([], n_slots=1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bound([0.5, 1.0], 1), r"d\[1\] must be in \(0, 1\), got 1.0"),
+        (lambda: bound([0.5], 0), "n_slots must be >= 1, got 0"),
+        (lambda: expected_load(0, 1, 0.5), "n_tasks must be >= 1, got 0"),
+        (lambda: expected_load(1, -1, 0.5), "n_slots must be >= 1, got -1"),
+        (lambda: expected_load(1, 1, 0.0), r"d\[0\] must be in \(0, 1\), got 0.0"),
+        (lambda: expected_load(1, 1, float("nan")), r"d\[0\] must be in \(0, 1\), got nan"),
+    ],
+)
+def test_bad_arguments(call, message):
+    """Argument, limit and value are named."""
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -56,10 +56,14 @@ def test_no_collectors_need_no_node():
     assert spread(0, {}) == ()
 
 
-def test_collectors_without_a_node():
-    """They cannot be anywhere."""
-    with pytest.raises(ValueError, match="for 2 collectors, got none"):
-        spread(2, {})
+@pytest.mark.parametrize(
+    ("n", "nodes", "message"),
+    [(-1, {"a": 1}, "n must be >= 0 collectors, got -1"), (2, {}, "for 2 collectors, got none")],
+)
+def test_bad_arguments(n, nodes, message):
+    """A negative number, and collectors without a node."""
+    with pytest.raises(ValueError, match=message):
+        spread(n, nodes)
 
 
 @given(n=st.integers(0, 30), nodes=NODES, near=st.none() | st.just("n1"))
