@@ -25,7 +25,7 @@ class Member:
     """Whoever takes a share: a learner or a collector."""
 
     id: str
-    #: Units per second, above 0.
+    #: Units per second.
     speed_hz: float
     #: Seconds of a share beside those of its units.
     overhead_s: float = 0.0
@@ -43,7 +43,7 @@ def plan_split(n_units: int, members: Sequence[Member], *, allow_idle: bool = Tr
     n_units
         Units of work, at least 1.
     members
-        Their ids differ.
+        At least one; their ids differ.
     allow_idle
         Whether a member may have no share; else each gets its `n_min` at least.
 
@@ -54,8 +54,8 @@ def plan_split(n_units: int, members: Sequence[Member], *, allow_idle: bool = Tr
 
     Raises
     ------
-    ConfigError
-        If the bounds of the members do not allow `n_units`; the message names them.
+    ConfigError, ValueError
+        If the bounds of the members do not allow `n_units`; if a number is out of its range.  The message names them.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def real_shares(n_units: int, members: Sequence[Member], *, allow_idle: bool = T
 
     Raises
     ------
-    ConfigError
+    ConfigError, ValueError
         As of :func:`plan_split`.
     """
     parts = _parts(n_units, members, allow_idle=allow_idle)
@@ -97,7 +97,8 @@ class _Part(NamedTuple):
 
 
 def _parts(n: int, members: Sequence[Member], *, allow_idle: bool) -> list[_Part]:
-    """Return members as parts of a split, once their bounds have been checked."""
+    """Return members as parts of a split, once their numbers and bounds have been checked."""
+    _check(n, members)
     parts = []
     for each in members:
         low = 0 if allow_idle else each.n_min
@@ -150,3 +151,39 @@ def _rounded(n: int, parts: Sequence[_Part]) -> list[int]:
         else:
             heapq.heappop(heap)
     return shares
+
+
+# ---------------------------------------------------------------------- bad input
+def _check(n_units: int, members: Sequence[Member]) -> None:
+    """Raise ValueError if a number is out of its range."""
+    if not _is_whole(n_units, 1):
+        raise ValueError(f"n_units must be a whole number >= 1, got {n_units!r}")
+    if not members:
+        raise ValueError("a split needs one member at least")
+    seen = set[str]()
+    for member in members:
+        if member.id in seen:
+            raise ValueError(f"two members have the id {member.id!r}")
+        seen.add(member.id)
+        if problem := _problem(member, n_units):
+            raise ValueError(f"member {member.id!r}: {problem}")
+
+
+def _problem(member: Member, n_units: int) -> str:
+    """Return what is wrong with a member; empty if nothing is."""
+    if not 0 < member.speed_hz < math.inf:
+        return f"speed_hz must be finite and > 0, got {member.speed_hz!r}"
+    if not 0 <= member.overhead_s < math.inf:
+        return f"overhead_s must be finite and >= 0 s, got {member.overhead_s!r}"
+    if not math.isfinite(member.overhead_s + n_units / member.speed_hz):
+        return f"speed_hz is too small for {n_units} units, got {member.speed_hz!r}"
+    if not _is_whole(member.n_min, 0):
+        return f"n_min must be a whole number >= 0, got {member.n_min!r}"
+    least = max(member.n_min, 1)
+    if member.n_max is not None and not _is_whole(member.n_max, least):
+        return f"n_max must be None or a whole number >= {least}, got {member.n_max!r}"
+    return ""
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,4 +1,4 @@
-"""Sizes of a split: numbers worked by hand, bounds, who has a share."""
+"""Sizes of a split: numbers worked by hand, bounds, who has a share, bad input."""
 
 import pytest
 
@@ -60,7 +60,6 @@ def test_overheads_that_no_float_can_tell_apart():
     [
         (9, members(1, 1, n_max=4), {}, "9 units cannot be split: the members' bounds allow 0 to 8"),
         (9, members(1, 1, n_max=4), {"allow_idle": False}, "9 units .* bounds allow 2 to 8"),
-        (1, [], {}, "1 units .* bounds allow 0 to 0"),
         (5, members(1, 1, n_min=3), {"allow_idle": False}, "5 units .* bounds allow 6 to "),
     ],
 )
@@ -68,6 +67,37 @@ def test_bounds_that_cannot_add_up(n_units, those, more, message):
     """One line says what would fit."""
     with pytest.raises(ConfigError, match=message):
         plan_split(n_units, those, **more)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"speed_hz": 0}, "member 'b': speed_hz must be finite and > 0, got 0"),
+        ({"speed_hz": -1.0}, "member 'b': speed_hz must be finite and > 0, got -1.0"),
+        ({"speed_hz": float("nan")}, "member 'b': speed_hz must be finite and > 0, got nan"),
+        ({"speed_hz": float("inf")}, "member 'b': speed_hz must be finite and > 0, got inf"),
+        ({"speed_hz": 1e-308}, "member 'b': speed_hz is too small for 12 units, got 1e-308"),
+        ({"overhead_s": -0.1}, "member 'b': overhead_s must be finite and >= 0 s, got -0.1"),
+        ({"overhead_s": float("nan")}, "member 'b': overhead_s must be finite and >= 0 s, got nan"),
+        ({"id": "a"}, "two members have the id 'a'"),
+        ({"n_min": -1}, "member 'b': n_min must be a whole number >= 0, got -1"),
+        ({"n_min": 1.5}, "member 'b': n_min must be a whole number >= 0, got 1.5"),
+        ({"n_min": True}, "member 'b': n_min must be a whole number >= 0, got True"),
+        ({"n_max": 0}, "member 'b': n_max must be None or a whole number >= 1, got 0"),
+        ({"n_min": 3, "n_max": 2}, "member 'b': n_max must be None or a whole number >= 3, got 2"),
+    ],
+)
+def test_a_member_that_cannot_be(change, message):
+    """The message names it."""
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        plan_split(12, [*members(1), Member(**{"id": "b", "speed_hz": 1.0, **change})])
+
+
+@pytest.mark.parametrize("n_units", [0, 2.0])
+def test_numbers_that_cannot_be(n_units):
+    """One line, with the value and what would do."""
+    with pytest.raises(ValueError, match=f"^n_units must be a whole number >= 1, got {n_units}$"):
+        plan_split(n_units, members(1, 1))
 
 
 def test_the_largest_remainder_keeps_to_bounds_too():
@@ -79,3 +109,9 @@ def test_the_largest_remainder_keeps_to_bounds_too():
     assert by_largest_remainder(20, members(8, 1, 1, n_min=4), allow_idle=False) == (12, 4, 4)
     with pytest.raises(ConfigError, match="9 units cannot be split: the members' bounds allow 0 to 4"):
         by_largest_remainder(9, members(1, 1, n_max=2))
+
+
+def test_nobody_can_take_a_share():
+    """An empty list is a mistake of the caller."""
+    with pytest.raises(ValueError, match="a split needs one member at least"):
+        plan_split(1, [])
