@@ -31,6 +31,7 @@ def saa_plan(
     *,
     kappa: float = 1.0,
     n_candidates: int = 25,
+    margin: bool = True,
 ) -> WarmupPlan:
     """Choose the start time that would have cost least in the rounds given.
 
@@ -40,9 +41,8 @@ def saa_plan(
     Parameters
     ----------
     gap_s
-        Seconds from a worker's sending to the arrival of the next parameters, oldest round first, of 2 rounds at
-        least; shape ``(k,)`` if all workers send together, else ``(k, n)``: then workers differ by the difference of
-        their median gaps.
+        Seconds from a worker's sending to the arrival of the next parameters, oldest round first; shape ``(k,)`` if
+        all workers send together, else ``(k, n)``: then workers differ by the difference of their median gaps.
     start_s
         Start durations of the same rounds, in seconds; shape ``(k, n)``.
     rho
@@ -51,11 +51,19 @@ def saa_plan(
         Price of one second of starting, relative to one second of an idle worker; above 0.
     n_candidates
         Quantiles that are weighed, at least 2.
+    margin
+        Plan only if the mean paired saving over cold exceeds its standard error.
 
     Returns
     -------
     WarmupPlan
         ``start`` with its time, ``cold``, or ``keep`` if even the best start costs more than not to stop.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite or negative, shapes are unequal, there are fewer than 2 rounds, or `rho`, `kappa` or
+        `n_candidates` is below its limit.
 
     References
     ----------
@@ -69,13 +77,37 @@ def saa_plan(
     >>> plan.action, plan.start_after_s, plan.lead_s
     ('start', 4.0, 1.0)
     """
-    gaps, starts = np.asarray(gap_s, dtype=float), np.asarray(start_s, dtype=float)
-    gaps = gaps.reshape(len(gaps), -1)
+    gaps, starts = _checked(gap_s, start_s)
+    _check_prices(rho, kappa, n_candidates)
+    return _choose(gaps, starts, rho, kappa=kappa, n_candidates=n_candidates, margin=margin)
+
+
+def stopping_pays(idle_s: float, wait_s: float, start_s: float, gap_s: float, *, rho: float, kappa: float) -> bool:
+    """Return whether to stop a collector and start it again costs less than to let it idle.
+
+    Parameters
+    ----------
+    idle_s, wait_s, start_s, gap_s
+        Expected idle time of a collector, wait of the round, duration of a start and gap, in seconds.
+    rho, kappa
+        Price of one second of the round's wait and of starting, relative to one second of an idle collector.
+
+    Examples
+    --------
+    >>> stopping_pays(0.4, 0.5, 1.4, 6.0, rho=1.0, kappa=1.0)
+    True
+    >>> stopping_pays(0.0, 0.04, 0.04, 0.06, rho=1.0, kappa=1.0)
+    False
+    """
+    return idle_s + rho * wait_s + kappa * start_s < gap_s
+
+
+def _choose(gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candidates: int, margin: bool) -> WarmupPlan:
     offsets = _offsets(gaps)
     times = _times(gaps - offsets, starts, n_candidates)
     wait, idle = _outcomes(times, offsets, gaps, starts)
     best, saved, error = _best(rho * wait + idle)
-    chosen = best if saved > error else len(times) - 1
+    chosen = best if saved > (error if margin else 0.0) else len(times) - 1
     table = _table(times, wait, idle)
     after, wait_s, idle_s = table[chosen]
     gap, start = float(gaps.mean()), float(starts.mean())
@@ -104,24 +136,31 @@ def saa_plan(
     )
 
 
-def stopping_pays(idle_s: float, wait_s: float, start_s: float, gap_s: float, *, rho: float, kappa: float) -> bool:
-    """Return whether to stop a collector and start it again costs less than to let it idle.
+def _checked(gap_s: npt.ArrayLike, start_s: npt.ArrayLike) -> tuple[_Array, _Array]:
+    """Return gaps of shape (k, 1) or (k, n) and starts of shape (k, n)."""
+    gaps, starts = np.asarray(gap_s, dtype=float), np.asarray(start_s, dtype=float)
+    for name, values in (("gap_s", gaps), ("start_s", starts)):
+        wrong = ~(np.isfinite(values) & (values >= 0))
+        if wrong.any():
+            where = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise ValueError(f"{name}{list(where)} must be finite and >= 0 s, got {values[where]}")
+    if starts.ndim != 2 or gaps.ndim not in (1, 2):
+        raise ValueError(
+            f"gap_s must have shape (k,) or (k, n) and start_s (k, n), got {gaps.shape} and {starts.shape}"
+        )
+    if gaps.shape not in {starts.shape, starts.shape[:1]} or starts.shape[1] < 1:
+        raise ValueError(f"gap_s must be of as many rounds as start_s, got shapes {gaps.shape} and {starts.shape}")
+    if len(gaps) < 2:
+        raise ValueError(f"gap_s must hold >= 2 rounds, got {len(gaps)}")
+    return gaps.reshape(len(gaps), -1), starts
 
-    Parameters
-    ----------
-    idle_s, wait_s, start_s, gap_s
-        Expected idle time of a collector, wait of the round, duration of a start and gap, in seconds.
-    rho, kappa
-        Price of one second of the round's wait and of starting, relative to one second of an idle collector.
 
-    Examples
-    --------
-    >>> stopping_pays(0.4, 0.5, 1.4, 6.0, rho=1.0, kappa=1.0)
-    True
-    >>> stopping_pays(0.0, 0.04, 0.04, 0.06, rho=1.0, kappa=1.0)
-    False
-    """
-    return idle_s + rho * wait_s + kappa * start_s < gap_s
+def _check_prices(rho: float, kappa: float, n_candidates: int) -> None:
+    for name, value in (("rho", rho), ("kappa", kappa)):
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be finite and > 0, got {value}")
+    if n_candidates < 2:
+        raise ValueError(f"n_candidates must be >= 2, got {n_candidates}")
 
 
 def _offsets(gaps: _Array) -> _Array:

@@ -4,6 +4,7 @@ Of the last rounds, m is the median and w = max(1.4826 MAD, 1 % of m, 1 ms): the
 durations the MAD is 0.  Rounds farther than 3 w from m are dropped.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -64,6 +65,11 @@ def stable_window(duration_s: Sequence[float], *, window: int = 32, min_rounds: 
     Stability
         The verdict, with its reason in words.
 
+    Raises
+    ------
+    ValueError
+        If a duration is negative or not finite, or a count is below 2.
+
     References
     ----------
     The leasing patent, claim 8 (a); the condition itself is ours (docs/decisions/0008).
@@ -74,6 +80,12 @@ def stable_window(duration_s: Sequence[float], *, window: int = 32, min_rounds: 
     >>> verdict.reason, verdict.dropped_s
     ('7 kept, 8 needed', (9.0,))
     """
+    for name, value in (("window", window), ("min_rounds", min_rounds)):
+        if value < 2:
+            raise ValueError(f"{name} must be >= 2, got {value}")
+    for i, seconds in enumerate(duration_s):
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise ValueError(f"duration_s[{i}] must be finite and >= 0 s, got {seconds}")
     latest = tuple(duration_s)[-window:]
     if len(latest) < _LATEST:
         return _verdict(latest, needed=max(min_rounds, _LATEST))

@@ -35,12 +35,6 @@ def outcome(gaps, starts, u):
     return statistics.fmean(waits), statistics.fmean(idles)
 
 
-def least(plan, rho):
-    """Start time, wait and idle time that cost least, whatever they save; of equal ones the latest start."""
-    after, wait, idle = min(reversed(plan.candidates), key=lambda row: rho * row[1] + row[2])
-    return math.inf if after is None else after, wait, idle
-
-
 # ------------------------------------------------------------------ SAA by hand
 def test_sure_times_leave_nothing_to_chance():
     """Parameters always after 5 s, starts always 1 s: start after 4 s, nobody waits, nobody is idle."""
@@ -110,7 +104,7 @@ def test_a_saving_within_its_error_is_not_planned():
     assert plan.action == "cold"
     assert plan.reason == "3 starts of 1 s: saving 1.5 s +- 2 s is noise, pre-warming off"
     assert (plan.saved_s, plan.saved_error_s) == (1.5, 2.0)
-    assert least(plan, 3.5)[0] == 2.0
+    assert saa_plan(gaps, starts, 3.5, margin=False).start_after_s == 2.0
 
 
 def test_few_rounds_overfit_without_the_margin():
@@ -120,11 +114,14 @@ def test_few_rounds_overfit_without_the_margin():
     for _ in range(20):
         gaps, starts = 6 + 0.6 * rng.standard_normal(32), rng.lognormal(math.log(0.038), 0.19, (32, 8))
         fresh = 6 + 0.6 * rng.standard_normal(400), rng.lognormal(math.log(0.038), 0.19, (400, 8))
-        plan = saa_plan(gaps, starts, 10.0)
-        late, idle = outcome(*fresh, math.inf if plan.start_after_s is None else plan.start_after_s)
-        held += 10 * late + idle
-        late, idle = outcome(*fresh, least(plan, 10.0)[0])
-        bare += 10 * late + idle
+        for margin in (False, True):
+            plan = saa_plan(gaps, starts, 10.0, margin=margin)
+            u = math.inf if plan.start_after_s is None else plan.start_after_s
+            late, idle = outcome(*fresh, u)
+            if margin:
+                held += 10 * late + idle
+            else:
+                bare += 10 * late + idle
     assert held <= bare
 
 
@@ -204,7 +201,8 @@ def test_never_dearer_than_cold_on_its_own_sample(history, rho):
 def test_dearer_waits_are_never_longer(history):
     """Without the margin, larger rho never gives a longer expected wait."""
     gaps, starts = arrays(history)
-    waits = [least(saa_plan(gaps, starts, rho), rho)[1] for rho in (0.5, 2.0, 20.0)]
+    plans = [saa_plan(gaps, starts, rho, margin=False, kappa=1e-9) for rho in (0.5, 2.0, 20.0)]
+    waits = [plan.expected_wait_s for plan in plans]
     assert all(later <= sooner + 2e-6 for sooner, later in pairwise(waits))
 
 
@@ -235,3 +233,23 @@ def test_another_unit_gives_the_same_plan(history, rho):
     assert one.action == other.action
     if one.start_after_s is not None:
         assert other.start_after_s == pytest.approx(4 * one.start_after_s, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "starts", "options", "message"),
+    [
+        ([1.0, math.nan], [[1.0], [1.0]], {}, r"gap_s\[1\] must be finite and >= 0 s, got nan"),
+        ([1.0, 1.0], [[1.0], [-2.0]], {}, r"start_s\[1, 0\] must be finite and >= 0 s, got -2.0"),
+        ([1.0, 1.0], [1.0, 1.0], {}, r"start_s \(k, n\), got \(2,\) and \(2,\)"),
+        ([1.0], [[1.0], [1.0]], {}, r"as many rounds as start_s, got shapes \(1,\) and \(2, 1\)"),
+        ([[1.0, 1.0]] * 2, [[1.0]] * 2, {}, r"got shapes \(2, 2\) and \(2, 1\)"),
+        ([1.0], [[1.0]], {}, "gap_s must hold >= 2 rounds, got 1"),
+        ([1.0] * 2, [[1.0]] * 2, {"rho": 0.0}, "rho must be finite and > 0, got 0.0"),
+        ([1.0] * 2, [[1.0]] * 2, {"kappa": -1.0}, "kappa must be finite and > 0, got -1.0"),
+        ([1.0] * 2, [[1.0]] * 2, {"n_candidates": 1}, "n_candidates must be >= 2, got 1"),
+    ],
+)
+def test_bad_input_is_refused(gaps, starts, options, message):
+    """Name, limit, value."""
+    with pytest.raises(ValueError, match=message):
+        saa_plan(gaps, starts, **options)

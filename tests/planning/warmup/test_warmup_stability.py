@@ -95,6 +95,21 @@ def test_fewer_than_five_are_never_stable(n):
     assert (verdict.stable, verdict.reason) == (False, f"{n} kept, 5 needed")
 
 
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ([1.0, float("nan")], {}, r"duration_s\[1\] must be finite and >= 0 s, got nan"),
+        ([-1.0], {}, r"duration_s\[0\] must be finite and >= 0 s, got -1.0"),
+        ([1.0], {"window": 1}, "window must be >= 2, got 1"),
+        ([1.0], {"min_rounds": 0}, "min_rounds must be >= 2, got 0"),
+    ],
+)
+def test_bad_input_is_refused(values, options, message):
+    """Name, limit, value."""
+    with pytest.raises(ValueError, match=message):
+        stable_window(values, **options)
+
+
 @settings(max_examples=40)
 @given(durations)
 def test_every_round_of_the_window_is_kept_or_dropped(values):
