@@ -10,6 +10,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "EnvError",
+    "InfeasibleSplit",
     "InputError",
     "InvalidTransition",
     "JournalError",
@@ -38,6 +39,10 @@ class ConfigError(InputError, ValueError):
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("; ".join(self.problems))
+
+
+class InfeasibleSplit(InputError, ValueError):
+    """No shares within the members' bounds add up; the message lists the bounds and what would fit."""
 
 
 class EnvError(InputError, RuntimeError):

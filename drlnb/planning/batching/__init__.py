@@ -8,7 +8,7 @@ from drlnb.planning.batching.planner import BATCHING, COLLECT, BatchPlan, BatchR
 from drlnb.planning.batching.proportional import Proportional
 from drlnb.planning.batching.seasonal import Seasonal
 from drlnb.planning.batching.shares import env_shares
-from drlnb.planning.batching.split import Member, plan_split
+from drlnb.planning.batching.split import Member, Split, plan_split
 from drlnb.planning.batching.static import Static
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Member",
     "Proportional",
     "Seasonal",
+    "Split",
     "Static",
     "collect_members",
     "collect_steps",

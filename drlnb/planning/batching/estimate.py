@@ -166,7 +166,11 @@ def _speed_hz(of: Estimate, *, long: bool) -> float:
     return min(max(of["speed_hz"], _SLOWEST * of["long_hz"]), _FASTEST * of["long_hz"])
 
 
-def planned_by(view: BatchView, speeds_hz: Sequence[float], sharing: Sharing = plan_split) -> BatchPlan:
+def _earliest(n_units: int, members: Sequence[Member], /, *, allow_idle: bool) -> list[int]:
+    return [n for _, n in plan_split(n_units, members, allow_idle=allow_idle).sizes]
+
+
+def planned_by(view: BatchView, speeds_hz: Sequence[float], sharing: Sharing = _earliest) -> BatchPlan:
     """Return the shares of members of such speeds; who has had none for long gets its least one.
 
     Parameters

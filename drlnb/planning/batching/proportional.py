@@ -27,7 +27,7 @@ def by_largest_remainder(n_units: int, members: Sequence[Member], *, allow_idle:
 
     Raises
     ------
-    ConfigError, ValueError
+    InfeasibleSplit, ValueError
         As of :func:`~drlnb.planning.batching.split.plan_split`.
 
     Examples

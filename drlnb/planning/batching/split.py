@@ -11,13 +11,13 @@ Plain floats, summed in the order of the members: a replay on another machine co
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import InfeasibleSplit
 
-__all__ = ["Member", "plan_split", "real_shares"]
+__all__ = ["Member", "Split", "plan_split", "real_shares"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,40 +29,81 @@ class Member:
     speed_hz: float
     #: Seconds of a share beside those of its units.
     overhead_s: float = 0.0
-    #: Least units, where no share may be empty.
+    #: Least units of a share that is not empty.
     n_min: int = 1
     #: Most units; None: no bound.
     n_max: int | None = None
 
 
-def plan_split(n_units: int, members: Sequence[Member], *, allow_idle: bool = True) -> tuple[int, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Shares of the members, and how long the slowest of them takes."""
+
+    #: Id and units of each member, in their order; 0: it has no share.
+    sizes: tuple[tuple[str, int], ...]
+    #: Seconds until the last member is done, with communication.
+    predicted_s: float
+
+
+def plan_split(
+    n_units: int,
+    members: Sequence[Member],
+    *,
+    quantum: int = 1,
+    comm_base_s: float = 0.0,
+    comm_each_s: float = 0.0,
+    allow_idle: bool = True,
+) -> Split:
     """Split units among members so that the last one is done as early as possible.
+
+    The sizes are the best ones for the members that are used.  Which ones are used is found by a search among few sets
+    where communication or an `n_min` above one quantum makes an empty share worth it, and is exact elsewhere.
 
     Parameters
     ----------
     n_units
-        Units of work, at least 1.
+        Units of work, at least 1; a multiple of `quantum`.
     members
         At least one; their ids differ.
+    quantum
+        Units that stay together.
+    comm_base_s, comm_each_s
+        Seconds of communication: once where more than one member has a share, and for each one that has.
     allow_idle
         Whether a member may have no share; else each gets its `n_min` at least.
 
     Returns
     -------
-    tuple of int
-        Units of each member, in their order, whose sum is `n_units`; shape ``(len(members),)``.
+    Split
+        Sizes in the order of `members`, whose sum is `n_units`.
 
     Raises
     ------
-    ConfigError, ValueError
-        If the bounds of the members do not allow `n_units`; if a number is out of its range.  The message names them.
+    InfeasibleSplit
+        If the bounds of no set of members that was tried allow `n_units`; the message lists them all.
+    ValueError
+        If a number is out of its range; the message names the member.
 
     Examples
     --------
-    >>> plan_split(512, [Member(id=name, speed_hz=hz, overhead_s=0.01) for name, hz in (("a", 200), ("b", 50))])
-    (410, 102)
+    >>> fast, slow = (Member(id=name, speed_hz=hz, overhead_s=0.01) for name, hz in (("a", 200), ("b", 50)))
+    >>> plan = plan_split(512, [fast, slow])
+    >>> plan.sizes, round(plan.predicted_s, 2)
+    ((('a', 410), ('b', 102)), 2.06)
     """
-    return tuple(_rounded(n_units, _parts(n_units, members, allow_idle=allow_idle)))
+    _check(n_units, members, quantum, comm_base_s, comm_each_s)
+    n = n_units // quantum
+    whole = [_in_quanta(each, n, quantum, allow_idle=allow_idle) for each in members]
+    comm = (comm_base_s, comm_each_s)
+    used = _used(n, whole, comm) if allow_idle else _fitting(n, range(len(whole)), whole)
+    if used is None:
+        raise InfeasibleSplit(_infeasible(n_units, members, whole, quantum, allow_idle=allow_idle))
+    shares = dict.fromkeys(range(len(members)), 0) | dict(zip(used, _rounded(n, [whole[i] for i in used]), strict=True))
+    finish_s = [whole[i].finish_s(k) for i, k in shares.items() if k]
+    return Split(
+        sizes=tuple((each.id, shares[i] * quantum) for i, each in enumerate(members)),
+        predicted_s=max(finish_s) + _comm_s(len(finish_s), comm),
+    )
 
 
 def real_shares(n_units: int, members: Sequence[Member], *, allow_idle: bool = True) -> list[float]:
@@ -70,17 +111,20 @@ def real_shares(n_units: int, members: Sequence[Member], *, allow_idle: bool = T
 
     Raises
     ------
-    ConfigError, ValueError
+    InfeasibleSplit, ValueError
         As of :func:`plan_split`.
     """
-    parts = _parts(n_units, members, allow_idle=allow_idle)
+    _check(n_units, members, 1, 0.0, 0.0)
+    parts = [_in_quanta(each, n_units, 1, allow_idle=allow_idle) for each in members]
+    if _fitting(n_units, range(len(parts)), parts) is None:
+        raise InfeasibleSplit(_infeasible(n_units, members, parts, 1, allow_idle=False))
     level_s = _level_s(n_units, parts)
     return [part.share(level_s) for part in parts]
 
 
 # ---------------------------------------------------------------------- whole units
 class _Part(NamedTuple):
-    """A member, with the bounds of its share as they hold in a split."""
+    """A member in quanta: bounds and speed of its share, if it has one."""
 
     id: str
     speed_hz: float
@@ -92,26 +136,22 @@ class _Part(NamedTuple):
         return self.overhead_s + n / self.speed_hz
 
     def share(self, level_s: float) -> float:
-        """Return the real number of units that are done at an instant, within the bounds."""
+        """Return the real number of quanta that are done at an instant, within the bounds."""
         return min(max((level_s - self.overhead_s) * self.speed_hz, self.n_min), self.n_max)
 
 
-def _parts(n: int, members: Sequence[Member], *, allow_idle: bool) -> list[_Part]:
-    """Return members as parts of a split, once their numbers and bounds have been checked."""
-    _check(n, members)
-    parts = []
-    for each in members:
-        low = 0 if allow_idle else each.n_min
-        high = max(n, low) if each.n_max is None else min(n, each.n_max)
-        parts.append(_Part(each.id, each.speed_hz, each.overhead_s, low, high))
-    least, most = sum(part.n_min for part in parts), sum(part.n_max for part in parts)
-    if not least <= n <= most:
-        raise ConfigError(f"{n} units cannot be split: the members' bounds allow {least} to {most}")
-    return parts
+def _in_quanta(member: Member, n: int, quantum: int, *, allow_idle: bool) -> _Part:
+    low = -(-member.n_min // quantum)
+    if allow_idle and low <= 1:
+        low = 0  # a share of nothing or of one quantum at least: no bound at all
+    high = max(n, low)
+    if member.n_max is not None:
+        high = min(high, member.n_max // quantum)
+    return _Part(member.id, member.speed_hz / quantum, member.overhead_s, low, high)
 
 
 def _level_s(n: int, parts: Sequence[_Part]) -> float:
-    """Return the instant at which real shares of all parts that finish then make n units."""
+    """Return the instant at which real shares of all parts that finish then make n quanta."""
     points = sorted({part.finish_s(bound) for part in parts for bound in (part.n_min, part.n_max)})
 
     def done(level_s: float) -> float:
@@ -129,7 +169,7 @@ def _level_s(n: int, parts: Sequence[_Part]) -> float:
 
 
 def _rounded(n: int, parts: Sequence[_Part]) -> list[int]:
-    """Return whole shares: each unit goes to whoever would finish it earliest, ties by id.
+    """Return whole shares: each quantum goes to whoever would finish it earliest, ties by id.
 
     The level is a short cut alone: what is done well before it would be given away so in any case.  The result does not
     depend on how its last digits were rounded.
@@ -153,11 +193,70 @@ def _rounded(n: int, parts: Sequence[_Part]) -> list[int]:
     return shares
 
 
+# ---------------------------------------------------------------------- who has a share
+def _used(n: int, parts: Sequence[_Part], comm: tuple[float, float]) -> Sequence[int] | None:
+    """Return which parts have a share: of the sets that are tried the one that is done earliest; None if none fits."""
+    able = [i for i, part in enumerate(parts) if part.n_max >= max(part.n_min, 1)]
+    if not any(comm) and not any(parts[i].n_min for i in able):
+        return _fitting(n, able, parts)
+    best: Sequence[int] | None = None
+    best_s = math.inf
+    for tried in _tried(n, able, parts):
+        if (fits := _fitting(n, tried, parts)) is not None:
+            those = [parts[i] for i in fits]
+            level_s = _level_s(n, those)
+            n_used = sum(part.share(level_s) > 0 for part in those)
+            if level_s + _comm_s(n_used, comm) < best_s:
+                best, best_s = fits, level_s + _comm_s(n_used, comm)
+    return best
+
+
+def _tried(n: int, able: Sequence[int], parts: Sequence[_Part]) -> Iterator[Sequence[int]]:
+    """Yield sets of parts: without the smallest shares, those of the smallest overheads, each one alone."""
+    left = list(able)
+    while left:
+        yield left
+        level_s = _level_s(n, [parts[i] for i in left])
+        smallest = min(left, key=lambda i: (parts[i].share(level_s), parts[i].id))
+        left = [i for i in left if i != smallest]
+    by_overhead = sorted(able, key=lambda i: (parts[i].overhead_s, -parts[i].speed_hz, parts[i].id))
+    for k in range(1, len(by_overhead)):
+        yield sorted(by_overhead[:k])
+    for i in able:
+        yield [i]
+
+
+def _fitting(n: int, used: Sequence[int], parts: Sequence[_Part]) -> Sequence[int] | None:
+    """Return a set of parts if their bounds allow n quanta."""
+    low, high = _sums(used, parts)
+    is_ordered = all(parts[i].n_min <= parts[i].n_max for i in used)
+    return used if is_ordered and low <= n <= high else None
+
+
+def _sums(used: Sequence[int], parts: Sequence[_Part]) -> tuple[int, int]:
+    """Return the least and the most quanta that the bounds of a set allow."""
+    return sum(parts[i].n_min for i in used), sum(parts[i].n_max for i in used)
+
+
+def _comm_s(n_used: int, comm: tuple[float, float]) -> float:
+    return comm[0] * (n_used > 1) + comm[1] * n_used
+
+
 # ---------------------------------------------------------------------- bad input
-def _check(n_units: int, members: Sequence[Member]) -> None:
+def _check(n_units: int, members: Sequence[Member], quantum: int, comm_base_s: float, comm_each_s: float) -> None:
     """Raise ValueError if a number is out of its range."""
+    if not _is_whole(quantum, 1):
+        raise ValueError(f"quantum must be a whole number >= 1, got {quantum!r}")
     if not _is_whole(n_units, 1):
         raise ValueError(f"n_units must be a whole number >= 1, got {n_units!r}")
+    if n_units % quantum:
+        near = [n for n in (n_units - n_units % quantum, n_units - n_units % quantum + quantum) if n]
+        raise ValueError(
+            f"n_units must be a multiple of {quantum}, such as {' or '.join(map(str, near))}, got {n_units}"
+        )
+    for name, value in (("comm_base_s", comm_base_s), ("comm_each_s", comm_each_s)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be finite and >= 0 s, got {value!r}")
     if not members:
         raise ValueError("a split needs one member at least")
     seen = set[str]()
@@ -187,3 +286,17 @@ def _problem(member: Member, n_units: int) -> str:
 
 def _is_whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _infeasible(
+    n_units: int, members: Sequence[Member], parts: Sequence[_Part], quantum: int, *, allow_idle: bool
+) -> str:
+    """Return that no split fits, with all bounds, and the number of units next to it that has one."""
+    n = n_units // quantum
+    able = [i for i, part in enumerate(parts) if part.n_min <= part.n_max > 0]
+    tried = _tried(n, able, parts) if allow_idle else [range(len(parts))] * (len(able) == len(parts))
+    fits = [(low if low > n else high) * quantum for low, high in [_sums(each, parts) for each in tried]]
+    bounds = ", ".join([f"{each.id} {each.n_min} to {each.n_max or 'any'}" for each in members])
+    whole = f" in whole {quantum}s" if quantum > 1 else ""
+    nearest = f"; the nearest number that fits is {min(fits, key=lambda k: (abs(k - n_units), k))}" if fits else ""
+    return f"{n_units} units cannot be split{whole} within the members' bounds ({bounds}){nearest}"

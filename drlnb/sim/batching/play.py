@@ -95,7 +95,7 @@ class _Clairvoyant:
     def plan(self, view: BatchView) -> BatchPlan:
         """Return the best whole shares of the split that comes."""
         members = _with_speeds(view.members, self._trace, view.round)
-        sizes = plan_split(view.n_units, members)
+        sizes = tuple(n for _, n in plan_split(view.n_units, members).sizes)
         return BatchPlan(sizes=sizes, speeds_hz=tuple(each.speed_hz for each in members))
 
 

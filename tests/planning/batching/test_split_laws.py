@@ -1,6 +1,7 @@
 """Laws of a split, and its sizes against every other one that there is."""
 
 import itertools
+import random
 from dataclasses import replace
 from fractions import Fraction
 
@@ -48,11 +49,13 @@ def every_split(n_units, those, *, least=0):
 def test_no_other_split_is_done_earlier(case):
     """Against all whole shares of up to four members and 20 units; a share of nothing costs no overhead."""
     n_units, those = case
-    shares = plan_split(n_units, those)
+    plan = plan_split(n_units, those)
+    shares = [n for _, n in plan.sizes]
     assert sum(shares) == n_units
     assert all(isinstance(n, int) and 0 <= n <= (m.n_max or n_units) for m, n in zip(those, shares, strict=True))
     best_s = min(finish_s(those, each) for each in every_split(n_units, those))
     assert float(finish_s(those, shares)) == float(best_s)
+    assert abs(plan.predicted_s - float(best_s)) <= 1e-12 * float(best_s)
 
 
 @given(gangs(max_size=3, max_units=12), st.integers(0, 4))
@@ -61,9 +64,9 @@ def test_no_other_split_without_idle_members_is_done_earlier(case, n_min):
     n_units, those = case
     those = [replace(each, n_min=min(n_min, each.n_max or n_min)) for each in those]
     assume(sum(each.n_min for each in those) <= n_units)
-    shares = plan_split(n_units, those, allow_idle=False)
+    shares = [n for _, n in plan_split(n_units, those, allow_idle=False).sizes]
     fits = [each for each in every_split(n_units, those) if all(n >= m.n_min for m, n in zip(those, each, strict=True))]
-    assert shares in fits
+    assert tuple(shares) in fits
     assert float(finish_s(those, shares)) == float(min(finish_s(those, each) for each in fits))
 
 
@@ -76,19 +79,20 @@ def test_it_is_done_at_the_least_time_at_which_enough_is_done(case):
         middle = (low + high) / 2
         done = sum(max(0, int((middle - each.overhead_s) * each.speed_hz + 1e-9)) for each in those)
         low, high = (low, middle) if done >= n_units else (middle, high)
-    assert abs(finish_s(those, plan_split(n_units, those)) - high) <= 1e-8 * max(1.0, high)
+    assert abs(plan_split(n_units, those).predicted_s - high) <= 1e-8 * max(1.0, high)
 
 
 @given(gangs(max_size=6, max_units=300), st.data())
 def test_more_units_or_more_speed_take_nothing_from_a_member(case, data):
     """A share never falls when there is one unit more, or when its own member becomes faster."""
     n_units, those = case
-    shares = plan_split(n_units, those)
+    shares = dict(plan_split(n_units, those).sizes)
     if sum(each.n_max or n_units + 1 for each in those) > n_units:
-        assert all(n >= before for n, before in zip(plan_split(n_units + 1, those), shares, strict=True))
+        assert all(n >= shares[name] for name, n in plan_split(n_units + 1, those).sizes)
     i = data.draw(st.integers(0, len(those) - 1))
     faster = replace(those[i], speed_hz=those[i].speed_hz * data.draw(st.sampled_from([1.001, 1.25, 2.0, 64.0])))
-    assert plan_split(n_units, [*those[:i], faster, *those[i + 1 :]])[i] >= shares[i]
+    sped_up = dict(plan_split(n_units, [*those[:i], faster, *those[i + 1 :]]).sizes)
+    assert sped_up[faster.id] >= shares[faster.id]
 
 
 @given(gangs(max_size=6, max_units=300), st.randoms(use_true_random=False))
@@ -96,8 +100,7 @@ def test_the_order_of_the_members_does_not_matter(case, order):
     """Shares go with the ids; ties, too."""
     n_units, those = case
     mixed = order.sample(those, len(those))
-    shares = dict(zip(those, plan_split(n_units, those), strict=True))
-    assert dict(zip(mixed, plan_split(n_units, mixed), strict=True)) == shares
+    assert dict(plan_split(n_units, mixed).sizes) == dict(plan_split(n_units, those).sizes)
 
 
 @given(gangs(max_size=6, max_units=300), st.integers(-8, 8))
@@ -106,11 +109,13 @@ def test_the_unit_of_time_does_not_matter(case, power):
     n_units, those = case
     k = 2.0**power
     scaled = [replace(each, speed_hz=each.speed_hz * k, overhead_s=each.overhead_s / k) for each in those]
-    assert plan_split(n_units, scaled) == plan_split(n_units, those)
+    assert plan_split(n_units, scaled).sizes == plan_split(n_units, those).sizes
     alike = [replace(each, overhead_s=0.5, n_max=None) for each in those]
     slowed = [replace(each, speed_hz=each.speed_hz / 2) for each in alike]
-    if all(shares := plan_split(n_units, alike)):  # all slow at once, equal overheads: nothing moves
-        assert plan_split(n_units, slowed) == shares
+    moved = zip(plan_split(n_units, alike).sizes, plan_split(n_units, slowed).sizes, strict=True)
+    used = [each.id for each, (_, n) in zip(alike, plan_split(n_units, alike).sizes, strict=True) if n]
+    if len(used) == len(alike):  # all slow at once, equal overheads: nothing moves
+        assert all(one == other for one, other in moved)
 
 
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=8), st.integers(1, 2000))
@@ -120,5 +125,27 @@ def test_the_largest_remainder_is_nearly_as_good(speeds_hz, n_units):
     shares = by_largest_remainder(n_units, those)
     assert sum(shares) == n_units
     assert all(abs(n - n_units * hz / sum(speeds_hz)) < 1 for n, hz in zip(shares, speeds_hz, strict=True))
-    best_s = float(finish_s(those, plan_split(n_units, those)))
+    best_s = plan_split(n_units, those).predicted_s
     assert float(finish_s(those, shares)) <= (best_s + 1 / min(speeds_hz)) * (1 + 1e-9)
+
+
+def test_the_members_used_are_nearly_the_best_of_all_sets():
+    """Communication against work, at random: as good as the best of all subsets in 97 of 100 cases, 1.06 at worst."""
+    draw, worst, missed = random.Random(5), 1.0, 0
+    for _case in range(150):
+        n_units = draw.randint(1, 200)
+        those = [
+            Member(id=f"m{i}", speed_hz=draw.uniform(1, 100), overhead_s=draw.choice([0.0, draw.uniform(0, 1)]))
+            for i in range(draw.randint(1, 5))
+        ]
+        comm = {"comm_base_s": draw.choice([0.0, draw.uniform(0, 1)]), "comm_each_s": draw.uniform(0, 0.3)}
+        best_s = min(
+            plan_split(n_units, each, allow_idle=False, **comm).predicted_s
+            for k in range(1, len(those) + 1)
+            for each in itertools.combinations(those, k)
+            if n_units >= k
+        )
+        ratio = plan_split(n_units, those, **comm).predicted_s / best_s
+        worst, missed = max(worst, ratio), missed + (ratio > 1 + 1e-9)
+    assert worst <= 1.06
+    assert missed <= 4
