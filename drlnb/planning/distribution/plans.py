@@ -67,9 +67,16 @@ class Plan:
 
     def egress_bytes(self) -> npt.NDArray[np.int64]:
         """Return the bytes that each host sends; shape ``(n_hosts + 1,)``, the learner's last."""
+        return self._sums(0)
+
+    def ingress_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the bytes that each host receives; shape ``(n_hosts + 1,)``, the learner's last."""
+        return self._sums(1)
+
+    def _sums(self, end: int) -> npt.NDArray[np.int64]:
         sums = np.zeros(self.n_hosts + 1, dtype=np.int64)
         for route, n_bytes in zip(self.routes, self.carried, strict=True):
-            np.add.at(sums, np.asarray(route, dtype=np.int64).reshape(-1, 2)[:, 0], n_bytes)
+            np.add.at(sums, np.asarray(route, dtype=np.int64).reshape(-1, 2)[:, end], n_bytes)
         return sums
 
     def placed(self, changed: Ranges) -> "Plan":

@@ -22,6 +22,7 @@ def test_messages_and_bytes_are_counted_by_hand():
     """Forwarded bytes are their forwarder's; the learner stands last."""
     LINE_AND_FORK.check()
     assert LINE_AND_FORK.egress_bytes().tolist() == [6, 14, 0, 10]
+    assert LINE_AND_FORK.ingress_bytes().tolist() == [10, 10, 10, 0]
     assert LINE_AND_FORK.carried == (6, 4)
     assert LINE_AND_FORK.n_messages() == 6
     assert [pair for _, *pair in LINE_AND_FORK.messages()] == [[-1, 0], [0, 1], [1, 2], [-1, 1], [1, 0], [1, 2]]

@@ -54,7 +54,7 @@ def test_each_construction_reaches_every_host_once(make, n, size, m, c):
     """Whatever the numbers, more shards than hosts or bytes among them: each byte once, n S bytes received in all."""
     plan = make(n, size, m, c)
     plan.check()
-    assert plan.egress_bytes().sum() == n * size
+    assert plan.ingress_bytes().sum() == plan.egress_bytes().sum() == n * size
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 100])
