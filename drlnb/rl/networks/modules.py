@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError
@@ -263,10 +264,13 @@ def _made(packed: Mapping[str, str], setting: str, *args: object, **kwargs: obje
     """Call a user's class or function; ConfigError with what it raised."""
     make = _own(packed, setting)
     try:
-        return make(*args, **kwargs)
+        made = make(*args, **kwargs)
     except Exception as error:  # foreign code: whatever it raises becomes ours
         said = next(iter(str(error).splitlines()), "")
         raise ConfigError(f"{setting} {packed.get('name')} raised {type(error).__name__}: {said}") from error
+    if isinstance(made, nn.Module) and any(map(is_lazy, (*made.parameters(), *made.buffers()))):
+        raise ConfigError(f"{setting} {packed.get('name')} has lazy layers: give their sizes, the spaces say them")
+    return made
 
 
 def _features(kwargs: Facts, spec: RlWork, space: gymnasium.Space) -> nn.Module:

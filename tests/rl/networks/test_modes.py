@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from drlnb.planning.swapping.state import ALL
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.errors import ConfigError
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.checkpoints.files import LAYOUT, describe_layout, unpack
@@ -20,6 +22,7 @@ from drlnb.rl.networks.exported import Policy
 from drlnb.rl.networks.modules import build
 from drlnb.rl.networks.same_bits import own_draws
 from drlnb.rl.pickled import pack
+from drlnb.runtime.swapping.driven import Driven
 
 MEAN, COUNT = "net.features.norm.running_mean", "net.features.norm.num_batches_tracked"
 
@@ -351,3 +354,19 @@ def test_a_module_is_built_alike_whatever_it_draws_from(make):
     spec = make("ppo", Projecting)
     tables = [build(spec).get_buffer("net.features.table").tolist() for _ in range(2)]
     assert tables[0] == tables[1]
+
+
+def test_swapped_tensors_change_no_bit(make):
+    """With everything that a step saves moved away, buffers and masks are those of plain steps."""
+    spec = make("ppo", policy_kwargs={**kwargs_of(), "net_arch": [256]}, batch_size=64)
+    learner, other = make_learner(spec), make_learner(spec)
+    found, driven = staged(learner), Driven(learner.module)
+    driven.follow(SwapOrder(plan_key=ALL, report="steps", n_samples=64, memory_budget_bytes=1 << 30), None)
+    learner.around = driven.around
+    try:
+        learn(learner, found)
+        assert any(row.get("swapped_bytes", 0) > 0 for row in driven.events())
+    finally:
+        driven.close()
+    learn(other, found)
+    assert bits(learner) == bits(other)

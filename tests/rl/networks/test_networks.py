@@ -316,6 +316,12 @@ class Double(Fine):
         return super().actor(obs) * self.scale.float()
 
 
+class Lazy(Fine):
+    def __init__(self, *spaces: Any) -> None:
+        super().__init__(*spaces)
+        self.body = nn.LazyLinear(4)
+
+
 class Raises(Fine):
     def actor(self, obs: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no such layer")
@@ -340,7 +346,8 @@ VECTOR = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
             "parameter net.twist of the network is torch.complex64, and policies are trained in float32: convert",
         ),
         (Double, "parameter net.scale of the network is torch.float64, and policies are trained in float32: convert"),
-        (Raises, "raised for 2 observations: RuntimeError: no such layer"),
+        (Lazy, "policy mine has lazy layers: give their sizes, the spaces say them"),
+        (Raises, "raised for 2 observations in evaluation mode: RuntimeError: no such layer"),
         (lambda *_: 3, "must make an nn.Module with actor"),
     ],
 )
