@@ -230,8 +230,7 @@ class ModuleNetworks:
     @contextmanager
     def training(self) -> Iterator[None]:
         """Make a round's gradient steps in the body: in training mode, with random numbers of their own."""
-        with own_draws():
-            self.step(-1)
+        with own_draws() if self.has_modes else nullcontext():
             self.module.train()
             try:
                 yield
@@ -241,7 +240,7 @@ class ModuleNetworks:
 
     def step(self, number: int) -> None:
         """Begin a gradient step, or begin it again: what is drawn depends on the round and this number alone."""
-        seed_all(reset_seed(self._seed, NETWORK, self.kept.round, number + 1))
+        seed_all(reset_seed(self._seed, NETWORK, self.kept.round, number), self.kept.device)
 
 
 #: What a task's learner trains.
