@@ -357,8 +357,8 @@ def _refuse_unequal(
     module: "torch.nn.Module", copies: Callable[[], list[Any]], dataset: "Indexed", work: FitWork, *, exact: bool
 ) -> None:
     """Warn of what would not be as in a plain loop, or raise ConfigError if that may not be."""
+    from drlnb.rl.networks.same_bits import seed_all
     from drlnb.runtime.children.data_sets import indices_of
-    from drlnb.runtime.children.fit import seed_all
 
     def read(n_samples: int) -> Sequence[object]:
         indices = indices_of(work, 0)[:n_samples]

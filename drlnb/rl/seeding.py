@@ -17,6 +17,7 @@ __all__ = [
     "EVAL",
     "EXPLORE",
     "INIT",
+    "NETWORK",
     "REPLAY",
     "SHUFFLE",
     "NoiseStreams",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 #: Streams; numbers are part of the meaning of a seed: append only.
-ENV, ACT, EXPLORE, SHUFFLE, REPLAY, EVAL, INIT, _GLOBAL = range(8)
+ENV, ACT, EXPLORE, SHUFFLE, REPLAY, EVAL, INIT, _GLOBAL, NETWORK = range(9)
 
 #: Smallest exponential deviate: its Gumbel value stays finite (690) and below float32's limit.
 _LEAST = 1e-300

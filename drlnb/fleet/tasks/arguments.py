@@ -150,8 +150,9 @@ def described(algo: str, given: Row) -> RlWork:
     check_fit(made)
     if is_module(made):
         from drlnb.rl.networks.modules import build
+        from drlnb.rl.networks.trial import check
 
-        build(made)  # whoever gives a network of their own is told here what is wrong with it
+        check(build(made), made)  # whoever gives a network of their own is told here what is wrong with it
     return made
 
 

@@ -7,7 +7,7 @@ import torch
 
 from drlnb.records.spec import RlWork
 from drlnb.rl.networks.layout import Layout
-from drlnb.rl.networks.modules import build, module_layout
+from drlnb.rl.networks.modules import build, module_layout, tensors_of
 from drlnb.rl.networks.same_bits import one_thread
 
 __all__ = ["TorchNetwork"]
@@ -22,12 +22,12 @@ class TorchNetwork:
     def __init__(self, spec: RlWork) -> None:
         self._module = build(spec).requires_grad_(False)
         self.layout: Layout = module_layout(spec, self._module)
-        self._parameters = dict(self._module.named_parameters())
+        self._tensors = tensors_of(self._module)
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Load published tensors, float32 by name."""
         for name, tensor in tensors.items():
-            self._parameters[name].numpy()[...] = tensor  # torch warns of arrays that it may only read
+            self._tensors[name].numpy()[...] = tensor  # torch warns of arrays that it may only read
 
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from drlnb.records.base import Facts
 from drlnb.records.spec import RlWork
-from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
+from drlnb.rl.algorithms.learner import Column, Learner, Notify, computed, on_device
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Q
 from drlnb.rl.objectives.losses import dqn_loss, huber_gradient, td_target
@@ -70,7 +70,7 @@ class DqnLearner(Learner):
         table = torch.zeros((len(block), 2), device=self.device)
         for step in range(len(block)):
             rows = block.part(step)
-            table[step, 0] = self.around(len(rows), partial(self.gradient, rows))
+            table[step, 0] = computed(self, step, len(rows), partial(self.gradient, rows))
             self.adam.step(self.settings.max_grad_norm, norm_out=table[step, 1])
             notify(step + 1, len(block))
         return table.cpu().numpy(), len(block)
@@ -87,18 +87,19 @@ class DqnLearner(Learner):
 
     def _move_target(self, n_updates: int) -> None:
         if n_updates:
-            weight = 1.0 - (1.0 - self.settings.tau) ** n_updates
+            weight, n = 1.0 - (1.0 - self.settings.tau) ** n_updates, self.layout.n_trained
             if weight == 1.0:
                 self.target.copy_(self.adam.flat)
             else:
-                self.target.mul_(1.0 - weight).add_(self.adam.flat, alpha=weight)
+                self.target[:n].mul_(1.0 - weight).add_(self.adam.flat[:n], alpha=weight)
+                self.target[n:] = self.adam.flat[n:]  # statistics of batch normalisation are copied, whatever tau
 
     def gradient(self, rows: Rows) -> Tensor:
         """Leave a minibatch's gradient in the flat buffer; return its loss."""
         networks, settings, towers = self.networks, self.settings, self._towers
         with torch.no_grad():
             following = networks.target_values(rows.next_obs)
-            online = networks.q_values(rows.next_obs) if settings.double_q else None
+            online = networks.acting_values(rows.next_obs) if settings.double_q else None
             targets = td_target(rows.reward, rows.terminated, following, settings.gamma, next_q_online=online)
         if towers is not None:
             layers = towers.forward(Q, rows.obs)

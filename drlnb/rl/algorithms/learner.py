@@ -22,7 +22,7 @@ from drlnb.rl.networks.networks import MlpTowers, Networks, make_networks
 from drlnb.rl.networks.same_bits import same_kernels
 from drlnb.rl.schedules import progress_remaining
 
-__all__ = ["Around", "Column", "Learner", "Notify", "Shared", "on_device", "plainly"]
+__all__ = ["Around", "Column", "Learner", "Notify", "Shared", "computed", "on_device", "plainly"]
 
 #: What is staged of one environment: tensors on the device by name, the first axis of samples is time.
 Column = dict[str, Tensor]
@@ -101,8 +101,12 @@ class Learner(ABC):
 
     @property
     def compute(self) -> Literal["epochs", "stream"]:
-        """``stream`` with one pass over the whole round as one batch, else ``epochs``."""
-        return "stream" if self.settings.streams(self.spec.n_envs) else "epochs"
+        """``stream`` with one pass over the whole round as one batch, else ``epochs``.
+
+        A network with modes sees the batch as a whole, or its statistics would be those of parts.
+        """
+        streams = self.settings.streams(self.spec.n_envs) and not self.networks.has_modes
+        return "stream" if streams else "epochs"
 
     @property
     def progress(self) -> float:
@@ -246,7 +250,8 @@ class Learner(ABC):
             raise ValueError(f"round {self.kept.round} has nothing staged")
         columns = [self._staged[index] for index in sorted(self._staged)]  # the order of arrival does not matter
         with same_kernels(self.device, self.spec.deterministic), self.kept.all_or_nothing():
-            table, n_updates = self._update(columns, on_minibatch or (lambda done, total: None))
+            with self.networks.training():
+                table, n_updates = self._update(columns, on_minibatch or (lambda done, total: None))
             _check_finite(table, self.columns, self.kept.round)
             self.kept.n_updates += n_updates
             for column in columns:
@@ -289,6 +294,16 @@ class Learner(ABC):
         self._live = dict(meta["live"])
         self.settings = replace(self.settings, **self._live)
         self._staged.clear()
+
+
+def computed(learner: Learner, number: int, n_samples: int, compute: Callable[[], _T]) -> _T:
+    """Have a minibatch's gradient computed, of so many samples; `number`: of the step in its round, from 0."""
+
+    def begun() -> _T:
+        learner.networks.step(number)
+        return compute()
+
+    return learner.around(n_samples, begun if learner.networks.has_modes else compute)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:

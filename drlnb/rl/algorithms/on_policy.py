@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
+from drlnb.rl.algorithms.learner import Column, Learner, Notify, computed, on_device
 from drlnb.rl.networks.networks import Networks
 from drlnb.rl.objectives.samples import Rows
 from drlnb.rl.seeding import SHUFFLE, generator
@@ -103,7 +103,7 @@ def run_epochs(
         for start, stop in bounds:
             row = table[step]
             part = samples if order is None else samples.part(order[start:stop])
-            _compute(learner, partial(gradient, part, row), len(part), row)
+            _compute(learner, step, partial(gradient, part, row), len(part), row)
             step += 1
             if limit is not None and row[kl].item() > 1.5 * limit:
                 row[-1] = torch.linalg.vector_norm(learner.adam.grad)
@@ -113,10 +113,12 @@ def run_epochs(
     return table.cpu().numpy(), settings.n_epochs
 
 
-def _compute(learner: Learner, gradient: Callable[[slice | None], None], n_samples: int, row: Tensor) -> None:
+def _compute(
+    learner: Learner, step: int, gradient: Callable[[slice | None], None], n_samples: int, row: Tensor
+) -> None:
     """Compute the gradient of a minibatch, or this member's part of it and then the sum over all members."""
     if (shared := learner.shared) is None:
-        learner.around(n_samples, partial(gradient, None))
+        computed(learner, step, n_samples, partial(gradient, None))
         return
     start, stop = shared.own(n_samples)
     if stop > start:
@@ -132,7 +134,8 @@ def _compute(learner: Learner, gradient: Callable[[slice | None], None], n_sampl
 def _bounds(learner: Learner, n_samples: int) -> list[tuple[int, int]]:
     settings = learner.settings
     assert isinstance(settings, OnPolicySettings)
-    joined = getattr(settings, "normalize_advantage", False)  # one sample has no spread
+    # One sample has no spread, and batch normalisation takes none.
+    joined = learner.networks.has_modes or getattr(settings, "normalize_advantage", False)
     return minibatches(n_samples, settings.batch_size or n_samples, joined=joined)
 
 

@@ -193,6 +193,7 @@ def describe_layout(layout: Layout) -> Facts:
         "sha": layout.sha.hex(),
         "entries": [[entry.name, list(entry.shape)] for entry in layout.entries],
         "n_published": sum(entry.stop <= layout.n_policy for entry in layout.entries),
+        "n_buffers": layout.n_buffers,
         "head": [layout.head.kind, list(layout.head.sizes)],
         "activation": layout.activation,
         "norm_obs": layout.norm_obs,
@@ -211,7 +212,8 @@ def layout_from(spec: RlWork, plain: Facts) -> Layout:
     shapes = [(str(name), tuple(shape)) for name, shape in plain["entries"]]
     n, sizes = int(plain["n_published"]), plain["head"][1]
     head, _ = exploring(spec, int(sizes[-1]) if sizes else 0)
-    made = assemble(spec, shapes[:n], shapes[n:], activation=str(plain["activation"]), head=head)
+    kind, n_buffers = str(plain["activation"]), int(plain["n_buffers"])
+    made = assemble(spec, shapes[:n], shapes[n:], activation=kind, head=head, n_buffers=n_buffers)
     if made.sha.hex() != plain["sha"]:
         raise LayoutMismatch(f"the network of {spec.env} was saved for other spaces, or by another version")
     return made

@@ -11,7 +11,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.heads import bounds
 from drlnb.rl.networks.layout import PI, Q, layout_of
-from drlnb.rl.networks.modules import build, module_layout
+from drlnb.rl.networks.modules import build, module_layout, tensors_of
 from drlnb.rl.networks.networks import dense
 from drlnb.rl.networks.policies import is_module
 from drlnb.rl.normalise import CLIP, EPSILON, split_statistics
@@ -25,6 +25,7 @@ _WAYS = {
     "predict": "model.predict(...) takes what an environment returns",
     "save": "model.save(path), or torch.save(policy, path)",
     "net_arch": "model.settings['policy_kwargs']",
+    "set_training_mode": "train(mode) and eval(), as of any module; what is learnt stays in evaluation mode",
     "optimizer": "run checkpoints hold its state",
     "evaluate_actions": "outputs(obs) gives logits, means or action values",
     "get_distribution": "outputs(obs) gives logits, means or action values",
@@ -78,17 +79,19 @@ class Outputs(_Copy):
         self.head = layout.head
         self._normalised, self._scaled, self._activation = layout.norm_obs, layout.scaled, layout.activation
         self._tower = Q if spec.algo == "dqn" else PI
+        own = {} if self._module is None else tensors_of(self._module)
         flat = torch.from_numpy(np.array(published[layout.policy_offset :])).view(torch.float32)
         for entry in layout.entries:
             if entry.stop <= layout.n_policy and entry.name != "log_std":
-                self._hold(entry.name, flat[entry.start : entry.stop].view(entry.shape))
-        self.requires_grad_(False)
+                tensor = flat[entry.start : entry.stop].view(entry.shape)
+                if own:
+                    own[entry.name].data.copy_(tensor)
+                else:
+                    self._hold(entry.name, tensor)
+        self.requires_grad_(False).eval()
 
     def _hold(self, name: str, tensor: Tensor) -> None:
-        """Take a tensor under its name in the layout."""
-        if self._module is not None:
-            self._module.get_parameter(name).data = tensor
-            return
+        """Take a tensor of an MLP under its name in the layout."""
         *path, last = name.split(".")
         place: nn.Module = self
         for part in path:
@@ -134,6 +137,7 @@ class Policy(_Copy):
             low, high = bounds(space)
             self.register_buffer("low", torch.from_numpy(np.array(low, np.float32)))
             self.register_buffer("high", torch.from_numpy(np.array(high, np.float32)))
+        self.eval()
 
     def forward(self, obs: Tensor, deterministic: bool = True) -> Tensor:
         """Return actions ``(B, *action)``, as the environment takes them, for raw observations ``(B, *obs)``."""

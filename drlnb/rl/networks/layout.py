@@ -72,6 +72,8 @@ class Layout:
     sha: bytes
     #: The towers of an MLP get images divided by 255.
     scaled: bool = False
+    #: Entries at the end that are a module's buffers: they are published and saved, but no optimiser steps them.
+    n_buffers: int = 0
 
     @property
     def n_statistics(self) -> int:
@@ -87,6 +89,11 @@ class Layout:
     def published_bytes(self) -> int:
         """Size of the published buffer."""
         return self.policy_offset + 4 * self.n_policy
+
+    @property
+    def n_trained(self) -> int:
+        """Length of the vector up to the buffers, in float32 numbers."""
+        return self.entries[-self.n_buffers].start if self.n_buffers else self.n_total
 
     def __getitem__(self, name: str) -> Entry:
         return next(entry for entry in self.entries if entry.name == name)
@@ -135,6 +142,7 @@ def assemble(
     activation: str = "tanh",
     head: Head | None = None,
     scaled: bool = False,
+    n_buffers: int = 0,
 ) -> Layout:
     """Lay tensors out one after the other, the published ones first.
 
@@ -152,6 +160,8 @@ def assemble(
         What the policy's outputs mean; None: the head of the action space.
     scaled
         The network gets images divided by 255, which a module does itself.
+    n_buffers
+        How many of all tensors, at the end, are buffers.
 
     Raises
     ------
@@ -169,6 +179,7 @@ def assemble(
     norm_obs, norm_reward = policies.normalised(spec.hyperparameters.get("normalize"))
     identity = [[(e.name, e.shape, e.start) for e in entries], head.kind, head.sizes, activation, norm_obs, norm_reward]
     identity += [name for name, said in (("scaled", scaled), ("expln", head.expln), ("squash", head.squashed)) if said]
+    identity += [f"{n_buffers} buffers"] if n_buffers else []
     return Layout(
         entries=tuple(entries),
         n_policy=n_policy,
@@ -180,6 +191,7 @@ def assemble(
         norm_reward=norm_reward,
         sha=hashlib.sha256(json.dumps(identity).encode()).digest(),
         scaled=scaled,
+        n_buffers=n_buffers,
     )
 
 

@@ -4,6 +4,9 @@ All are torch modules behind one face: ``both(obs)`` returns the policy's output
 ``(B,)``.  Their parameters become views of the learner's flat buffers.  What they get of raw observations is the
 same as in Stable-Baselines3's policies: images (uint8, three axes, 0 to 255) are divided by 255 and turned to channels
 first, choices are one-hot, the rest becomes float32; rows of a dictionary are taken apart into tensors by key.
+
+They are in evaluation mode, where dropout is off and batch normalisation uses its running statistics, but for a round's
+gradient steps: :mod:`drlnb.rl.networks.networks`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +16,7 @@ import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError
@@ -22,11 +26,12 @@ from drlnb.rl.networks.activations import named
 from drlnb.rl.networks.extractors import NAMED, CombinedExtractor
 from drlnb.rl.networks.layout import Layout, assemble, exploring
 from drlnb.rl.networks.policies import images_scaled, network_shape, q_network
+from drlnb.rl.networks.same_bits import own_draws, seed_all
 from drlnb.rl.pickled import unpack
 from drlnb.rl.rows import Part, form_of, is_image, part_spaces
 from drlnb.rl.seeding import INIT, reset_seed
 
-__all__ = ["attach", "build", "check", "module_layout", "space_of"]
+__all__ = ["PolicyModule", "attach", "build", "is_kept", "module_layout", "space_of", "tensors_of"]
 
 _ACTIVATIONS = (
     nn.Tanh,
@@ -259,10 +264,13 @@ def _made(packed: Mapping[str, str], setting: str, *args: object, **kwargs: obje
     """Call a user's class or function; ConfigError with what it raised."""
     make = _own(packed, setting)
     try:
-        return make(*args, **kwargs)
+        made = make(*args, **kwargs)
     except Exception as error:  # foreign code: whatever it raises becomes ours
         said = next(iter(str(error).splitlines()), "")
         raise ConfigError(f"{setting} {packed.get('name')} raised {type(error).__name__}: {said}") from error
+    if isinstance(made, nn.Module) and any(map(is_lazy, (*made.parameters(), *made.buffers()))):
+        raise ConfigError(f"{setting} {packed.get('name')} has lazy layers: give their sizes, the spaces say them")
+    return made
 
 
 def _features(kwargs: Facts, spec: RlWork, space: gymnasium.Space) -> nn.Module:
@@ -286,7 +294,7 @@ def _features(kwargs: Facts, spec: RlWork, space: gymnasium.Space) -> nn.Module:
 
 
 def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
-    """Build a task's network with its starting weights, which depend on the task's seed alone.
+    """Build a task's network, in evaluation mode, with its starting weights, which depend on the task's seed alone.
 
     Raises
     ------
@@ -301,8 +309,8 @@ def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
     seed = reset_seed(spec.seed, INIT)
     extractor = kwargs.get("features_extractor_class", "NatureCNN" if policy == "CnnPolicy" else None)
     default = () if extractor in ("NatureCNN", "ImpalaCNN") else None  # no towers on theirs, as Stable-Baselines3
-    with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator
-        torch.manual_seed(seed)
+    with own_draws():  # a user's module draws from the global generators
+        seed_all(seed)
         if isinstance(policy, Mapping):
             more = {key: value for key, value in kwargs.items() if key not in OURS}
             net = _made(policy, "policy", space, action_space(spec.action_space or {}), **more)
@@ -322,67 +330,37 @@ def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
             net = ExtractorPolicy(*trunks, pi, vf, activation, head.width, explores=explores)
             if kwargs.get("ortho_init", True):
                 net.initialise(torch.Generator().manual_seed(seed))
-    return PolicyModule(net, seen).to(device)
+    return PolicyModule(net, seen).to(device).eval()
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return a module's parameters by name, then its buffers: those of float32, and batch normalisation's counts."""
+    return {**dict(module.named_parameters()), **{name: b for name, b in module.named_buffers() if is_kept(name, b)}}
+
+
+def is_kept(name: str, buffer: Tensor) -> bool:
+    """Return whether a buffer is published and saved, as float32 numbers; others must stay as they are made."""
+    floats = buffer.dtype == torch.float32 and buffer.layout == torch.strided
+    return floats or name.endswith("num_batches_tracked")
 
 
 def module_layout(spec: RlWork, module: PolicyModule | None = None) -> Layout:
-    """Return the layout of a task whose network is a module: all of its parameters are published."""
+    """Return the layout of a task whose network is a module: all of its parameters and buffers are published."""
     module = module or build(spec)
     head, deviations = exploring(spec, getattr(module.net, "n_latent", 0))
-    shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
-    return assemble(spec, [*shapes, *deviations], (), activation="module", head=head)
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in tensors_of(module).items()]
+    n = len(list(module.parameters()))
+    policy = [*shapes[:n], *deviations, *shapes[n:]]
+    return assemble(spec, policy, (), activation="module", head=head, n_buffers=len(shapes) - n)
 
 
 def attach(module: nn.Module, places: Mapping[str, Tensor], grads: Mapping[str, Tensor] | None = None) -> None:
-    """Make a module's parameters, and their gradients, views of flat tensors, which get its starting weights."""
-    for name, parameter in module.named_parameters():
-        places[name].copy_(parameter.data)
-        parameter.data = places[name]
-        if grads is not None:
-            parameter.grad = grads[name]
-
-
-def _answers(module: PolicyModule, obs: Tensor, spec: RlWork) -> tuple[Tensor, ...]:
-    return (module.actor(obs),) if spec.algo == "dqn" else module.both(obs)
-
-
-def check(module: PolicyModule, spec: RlWork) -> None:
-    """Try a module on two observations.
-
-    Raises
-    ------
-    ConfigError
-        If a parameter is not of float32, outputs have a wrong shape or are not finite, differ when asked twice
-        (dropout), statistics of its own change (batch normalisation), or a parameter gets no gradient; the message
-        names it.
-    """
-    for name, parameter in module.named_parameters():
-        if parameter.dtype != torch.float32:
-            raise ConfigError(
-                f"parameter {name} of the network is {parameter.dtype}, and policies are trained in float32: convert "
-                "it with .float(), keep a complex one as two real ones, and what is not trained as a buffer"
-            )
-    head, plain = exploring(spec, getattr(module.net, "n_latent", 0))[0], dict(spec.observation_space or {})
-    rows = np.zeros((2, *plain["shape"]), np.dtype(plain["dtype"]))
-    rows[1] += np.ones((), rows.dtype)
-    obs = torch.from_numpy(rows).to(next(module.parameters()).device)
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    try:
-        outputs = _answers(module, obs, spec)
-    except Exception as error:  # foreign code
-        raise ConfigError(f"the network raised for 2 observations: {type(error).__name__}: {error}") from error
-    for name, tensor, wanted in zip(("actor", "critic"), outputs, ((2, head.width), (2,)), strict=False):
-        if tuple(tensor.shape) != wanted:
-            raise ConfigError(f"{name} must return the shape {wanted} for 2 observations, got {tuple(tensor.shape)}")
-        if not torch.isfinite(tensor).all():
-            raise ConfigError(f"{name} returned numbers that are not finite for 2 observations")
-    if not all(map(torch.equal, outputs, _answers(module, obs, spec))):
-        raise ConfigError("the network answers differently when asked twice: leave out dropout and other noise")
-    changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
-    if changed:
-        raise ConfigError(f"the network's buffers {', '.join(changed)} change as it runs: use no batch normalisation")
-    sum(tensor.sum() for tensor in outputs).backward()
-    without = [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
-    if without:
-        raise ConfigError(f"no gradient reaches {', '.join(without)}: actor and critic must use every parameter")
-    module.zero_grad(set_to_none=True)
+    """Make a module's tensors, and its parameters' gradients, views of flat tensors, which get its values."""
+    for name, tensor in tensors_of(module).items():
+        if tensor.shape != places[name].shape:
+            raise ConfigError(f"the network's {name} has the shape {tuple(tensor.shape)} now, which must not change")
+        if tensor.data_ptr() != places[name].data_ptr():
+            places[name].copy_(tensor.data)
+            tensor.data = places[name]
+        if grads is not None and isinstance(tensor, nn.Parameter):
+            tensor.grad = grads[name]

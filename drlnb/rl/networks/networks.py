@@ -9,7 +9,8 @@ sqrt 2 in the towers, 0.01 at the policy head, 1 at the value head, biases 0; wi
 values, torch's own for linear layers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import sqrt
 
 import numpy as np
@@ -22,11 +23,13 @@ from drlnb.records.base import Facts
 from drlnb.records.spec import RlWork
 from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
-from drlnb.rl.networks.modules import attach, build, check, module_layout
+from drlnb.rl.networks.modules import attach, build, module_layout
 from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
+from drlnb.rl.networks.same_bits import own_draws, seed_all
 from drlnb.rl.networks.trained_state import FlatAdam, Kept, views
+from drlnb.rl.networks.trial import check
 from drlnb.rl.objectives import mlp_gradient
-from drlnb.rl.seeding import INIT, generator
+from drlnb.rl.seeding import INIT, NETWORK, generator, reset_seed
 
 __all__ = ["MlpTowers", "ModuleNetworks", "Networks", "dense", "initial", "make_networks"]
 
@@ -97,6 +100,9 @@ def dense(
 class MlpTowers:
     """Towers of dense layers of one task, with its spaces filled in: views of one flat tensor on a device."""
 
+    #: Whether gradient steps compute otherwise than what acts.
+    has_modes = False
+
     def __init__(self, spec: RlWork, device: torch.device) -> None:
         self.layout = layout_of(spec)
         kwargs = spec.hyperparameters.get("policy_kwargs") or {}
@@ -136,9 +142,20 @@ class MlpTowers:
         """Return action values ``(B, A)``; gradients are recorded if wanted."""
         return dense(self._leaves, Q, obs, self._activate)
 
+    def acting_values(self, obs: Tensor) -> Tensor:
+        """Return action values ``(B, A)`` as actors compute them."""
+        return self.q_values(obs)
+
     def target_values(self, obs: Tensor) -> Tensor:
         """Return the target network's action values ``(B, A)``."""
         return dense(self._target, Q, obs, self._activate)
+
+    def training(self) -> AbstractContextManager[object]:
+        """Make a round's gradient steps in the body."""
+        return nullcontext()
+
+    def step(self, number: int) -> None:
+        """Begin a gradient step, or begin it again."""
 
     def forward(self, tower: Tower, obs: Tensor) -> list[Tensor]:
         """Return a tower's inputs layer by layer, and its output last; see :mod:`.mlp_gradient`."""
@@ -150,18 +167,25 @@ class MlpTowers:
 
 
 class ModuleNetworks:
-    """A torch module, see :mod:`drlnb.rl.networks.modules`; for DQN a second one is the target network."""
+    """A torch module, see :mod:`drlnb.rl.networks.modules`; for DQN a second one is the target network.
+
+    It is in training mode while a round's gradient steps are made, and in evaluation mode else: as it acts, and as it
+    values what was seen.  What it draws in a step is keyed by the round and the step.  Its buffers lie behind the
+    parameters in the flat tensor.
+    """
 
     by_hand = False
 
     def __init__(self, spec: RlWork, device: torch.device) -> None:
         #: What computes outputs and values; its hooks see what autograd saves.
         self.module = self._target = build(spec, device)
-        check(self.module, spec)
+        self.has_modes = check(self.module, spec)
+        self._seed = spec.seed
         self.layout = module_layout(spec, self.module)
         self.kept = _kept(spec, self.layout, np.zeros(self.layout.n_total, np.float32), device)
         adam = self.kept.adam  # its zeros become the module's own starting weights
-        attach(self.module, views(adam.flat, self.layout), views(adam.grad, self.layout))
+        self._places = views(adam.flat, self.layout)
+        attach(self.module, self._places, views(adam.grad, self.layout))
         if adam.target is not None:
             self._target = build(spec, device).requires_grad_(False)
             attach(self._target, views(adam.target, self.layout))
@@ -190,9 +214,33 @@ class ModuleNetworks:
         """Return action values ``(B, A)``; gradients are recorded if wanted."""
         return self.module.actor(obs)
 
+    def acting_values(self, obs: Tensor) -> Tensor:
+        """Return action values ``(B, A)`` as actors compute them."""
+        before = self.module.training
+        self.module.eval()
+        try:
+            return self.module.actor(obs)
+        finally:
+            self.module.train(before)
+
     def target_values(self, obs: Tensor) -> Tensor:
         """Return the target network's action values ``(B, A)``."""
         return self._target.actor(obs)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Make a round's gradient steps in the body: in training mode, with random numbers of their own."""
+        with own_draws() if self.has_modes else nullcontext():
+            self.module.train()
+            try:
+                yield
+            finally:
+                self.module.eval()
+                attach(self.module, self._places)  # where it has put other tensors in place of its own
+
+    def step(self, number: int) -> None:
+        """Begin a gradient step, or begin it again: what is drawn depends on the round and this number alone."""
+        seed_all(reset_seed(self._seed, NETWORK, self.kept.round, number), self.kept.device)
 
 
 #: What a task's learner trains.
@@ -203,7 +251,8 @@ def _kept(spec: RlWork, layout: Layout, start: np.ndarray, device: torch.device)
     dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
     given, kind = kwargs.get("optimizer_kwargs"), kwargs.get("optimizer_class", "Adam")
     arguments = {} if dqn and given is None else given
-    return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), arguments, kind=kind, target=dqn))
+    flat = torch.from_numpy(start).to(device)
+    return Kept(layout, FlatAdam(flat, arguments, kind=kind, target=dqn, n_trained=layout.n_trained))
 
 
 def make_networks(spec: RlWork, device: torch.device) -> Networks:

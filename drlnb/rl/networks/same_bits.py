@@ -1,14 +1,17 @@
-"""Make torch compute the same bits each time and everywhere: one thread on a CPU, deterministic kernels on CUDA."""
+"""Make torch compute the same bits each time and everywhere: one thread, fixed kernels, seeded random numbers."""
 
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["one_thread", "same_kernels"]
+__all__ = ["one_thread", "own_draws", "same_kernels", "seed_all"]
 
 
 @contextmanager
@@ -49,3 +52,41 @@ def same_kernels(device: "torch.device", wanted: bool = True) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(mode)
         torch.set_float32_matmul_precision(precision)
+
+
+def seed_all(seed: int, device: "torch.device | None" = None) -> None:
+    """Seed the random numbers of Python, numpy and torch.
+
+    Parameters
+    ----------
+    seed
+        In 32 bits.
+    device
+        Torch's generators of the CPU and of this device alone, which is quick; None: all.
+    """
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - users draw from the global generator
+    if device is None:
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+@contextmanager
+def own_draws() -> Iterator[None]:
+    """Have what is drawn and seeded in the body not count outside: Python's, numpy's and torch's numbers go on."""
+    import torch
+
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - users draw from the global one
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002

@@ -57,19 +57,28 @@ class FlatAdam:
         Name of the class, one of :data:`drlnb.rl.settings.checks.OPTIMIZERS`.
     target
         A target network's parameters are kept beside the trained ones.
+    n_trained
+        How many of the numbers it steps; what is behind them are buffers; None: all.
     """
 
     def __init__(
-        self, start: Tensor, arguments: Facts | None = None, *, kind: str = "Adam", target: bool = False
+        self,
+        start: Tensor,
+        arguments: Facts | None = None,
+        *,
+        kind: str = "Adam",
+        target: bool = False,
+        n_trained: int | None = None,
     ) -> None:
         own = ({"eps": ADAM_EPS} if kind == "Adam" else {}) if arguments is None else arguments
         self._rows = torch.zeros((4 if target else 3, len(start)), device=start.device)
         self._rows[0] = self._rows[3:] = start
         #: Parameters; shape ``(n,)``.
         self.flat = self._rows[0]
-        self._moments = self._rows[1], self._rows[2]
         #: Gradient; shape ``(n,)``.
         self.grad = torch.zeros_like(self.flat)
+        #: What is stepped: parameters, gradient, and two moments.
+        self._stepped = tuple(row[:n_trained] for row in (self.flat, self.grad, self._rows[1], self._rows[2]))
         #: Parameters of the target network; shape ``(n,)``; None: there is none.
         self.target = self._rows[3] if target else None
         #: Step size of the next step.
@@ -82,10 +91,10 @@ class FlatAdam:
             beta1, beta2 = given.pop("betas")
             self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
             return
-        self._torch: torch.optim.Optimizer = getattr(torch.optim, kind)([self.flat], lr=1.0, foreach=False, **own)
-        self.flat.grad = self.grad
-        state = dict(zip(_STATE[kind], self._moments, strict=False))  # it lies in the rows
-        self._torch.state[self.flat] = {"step": self._step, **state}
+        stepped, stepped.grad, *moments = self._stepped
+        self._torch: torch.optim.Optimizer = getattr(torch.optim, kind)([stepped], lr=1.0, foreach=False, **own)
+        state = dict(zip(_STATE[kind], moments, strict=False))  # it lies in the rows
+        self._torch.state[stepped] = {"step": self._step, **state}
 
     def leaves(self, layout: Layout) -> dict[str, Tensor]:
         """Return each entry as a leaf whose storage and gradient are views of the flat ones."""
@@ -109,7 +118,7 @@ class FlatAdam:
             self._torch.step()
             return
         self._step += 1.0
-        lists = ([tensor] for tensor in (self.flat, self.grad, *self._moments))
+        lists = ([tensor] for tensor in self._stepped)
         self._fused(*lists, [], [self._step], lr=self.learning_rate, **self._constants)
 
     def copy_state(self) -> tuple[Tensor, float]:

@@ -7,14 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from drlnb.records.base import Facts
-from drlnb.records.settings import FLAG, SHARE, count, setting
+from drlnb.records.settings import FLAG, SHARE, count, fitting, is_whole, setting
 from drlnb.rl.networks.policies import q_network
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import Settings
 
 __all__ = ["DqnSettings"]
 
-_GRADIENT_STEPS = checks.whole_or_minus_1("for one per transition")
+_GRADIENT_STEPS = fitting("a whole number >= 0, or -1 for one per transition", lambda value: is_whole(value, -1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class DqnSettings(Settings):
     gamma: float = setting(0.99, SHARE)
     #: Steps per environment between two spells of gradient steps.
     train_freq: int = setting(4, checks.WHOLE)
-    #: Gradient steps per spell; -1: one per transition of the spell.
+    #: Gradient steps per spell; -1: one per transition of the spell; 0: it collects and learns nothing.
     gradient_steps: int = setting(1, _GRADIENT_STEPS)
     #: Environment steps (over all environments) between two updates of the target network.
     target_update_interval: int = setting(10_000, checks.WHOLE)

@@ -31,7 +31,7 @@ from drlnb.records.settings import quoted
 from drlnb.records.spec import FitWork
 from drlnb.rl.algorithms.learner import Around, Notify, plainly
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.same_bits import same_kernels
+from drlnb.rl.networks.same_bits import same_kernels, seed_all
 from drlnb.rl.pickled import named
 from drlnb.runtime.children.ambient import ambient, put_back
 from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of, n_samples_of, on_device
@@ -42,7 +42,7 @@ from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
 from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
 
-__all__ = ["FitLearner", "seed_all"]
+__all__ = ["FitLearner"]
 
 #: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
 _RANDOM, _RANDOM_CUDA, _MODULE = "random", "random_cuda", "module/"
@@ -367,16 +367,3 @@ class FitLearner:
             if _RANDOM_CUDA in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors[_RANDOM_CUDA])
         self.n_steps, self._saved = int(n_steps), None
-
-
-def seed_all(seed: int) -> None:
-    """Seed the random numbers of Python, numpy and torch.
-
-    Parameters
-    ----------
-    seed
-        In 32 bits.
-    """
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - users draw from the global generator
-    torch.manual_seed(seed)

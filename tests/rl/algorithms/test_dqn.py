@@ -361,7 +361,7 @@ def test_the_entry_is_found_and_text_is_read():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("gradient_steps", 0, "gradient_steps must be a whole number >= 1, or -1"),
+        ("gradient_steps", -2, "gradient_steps must be a whole number >= 0, or -1"),
         ("learning_starts", -1, "learning_starts must be a whole number >= 0"),
         ("exploration_final_eps", 1.5, "exploration_final_eps must be a number from 0 to 1"),
         ("policy_kwargs", {"net_arch": {"pi": [8]}}, "net_arch must be a list of widths"),

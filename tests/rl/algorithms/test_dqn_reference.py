@@ -10,25 +10,46 @@ from drlnb.rl.algorithms.dqn import DqnLearner
 from drlnb.rl.algorithms.dqn_actor import DqnActor
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.local.train import train_local
+from drlnb.rl.pickled import pack
 
 pytestmark = pytest.mark.slow
 
 
 def flat_of(module: Any, learner: DqnLearner) -> torch.Tensor:
-    """Their tensors in our flat order: layer by layer, weight before bias, on both sides."""
+    """Their tensors in our flat order: layer by layer, weight before bias, on both sides; then buffers."""
     flat = torch.zeros_like(learner.adam.flat)
-    theirs = list(module.parameters())
+    theirs = [*module.parameters(), *module.buffers()]
     for entry, tensor in zip(learner.layout.entries, theirs, strict=True):
         assert tuple(tensor.shape) == entry.shape
+        if entry.name.endswith("tracked"):  # theirs is not copied to the target network, where nobody reads it
+            continue
         flat[entry.start : entry.stop] = tensor.detach().ravel()
     return flat
 
 
+class Normed(torch.nn.Module):
+    """Batch normalisation of the observations."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.features_dim = space.shape[0]
+        self.norm = torch.nn.BatchNorm1d(self.features_dim)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.norm(obs)
+
+
 @pytest.mark.parametrize(
-    ("activation", "optimizer", "by_hand"),
-    [("ReLU", {}, True), ("ReLU", {}, False), ("Mish", {}, True), ("ELU", {"optimizer_class": "RMSprop"}, True)],
+    ("activation", "optimizer", "by_hand", "normed"),
+    [
+        ("ReLU", {}, True, False),
+        ("ReLU", {}, False, False),
+        ("Mish", {}, True, False),
+        ("ELU", {"optimizer_class": "RMSprop"}, True, False),
+        ("ReLU", {}, False, True),
+    ],
 )
-def test_updates_equal_stable_baselines3s(activation, optimizer, by_hand, make_dqn_spec):
+def test_updates_equal_stable_baselines3s(activation, optimizer, by_hand, normed, make_dqn_spec):
     """Same weights, same 3 batches of 32, target copied before: all parameters equal to 1e-5 after 1 and 3 steps."""
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
     from stable_baselines3.common.logger import Logger
@@ -37,17 +58,23 @@ def test_updates_equal_stable_baselines3s(activation, optimizer, by_hand, make_d
     hyper = {"learning_rate": 0.01, "gamma": 0.9, "tau": 0.7, "max_grad_norm": 0.5, "batch_size": 32}
     kwargs = {"net_arch": [16, 16], "activation_fn": getattr(torch.nn, activation)}
     classes = {key: getattr(torch.optim, name) for key, name in optimizer.items()}
+    features: dict[str, Any] = {}
+    if normed:
+        classes["features_extractor_class"] = Normed
+        features["features_extractor_class"] = {"name": "Normed", "pickled": pack(Normed)}
     theirs = sb3.DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs | classes, seed=3, device="cpu", **hyper)
     theirs.set_logger(Logger(None, []))
     spec = make_dqn_spec(
-        total_timesteps=1_000_000, policy_kwargs={**kwargs, "activation_fn": activation, **optimizer}, **hyper
+        total_timesteps=1_000_000,
+        policy_kwargs={**kwargs, "activation_fn": activation, **optimizer, **features},
+        **hyper,
     )
     ours = DqnLearner(spec, by_hand=by_hand)
     ours.adam.flat.copy_(flat_of(theirs.q_net, ours))
     ours.target.copy_(0.3 * ours.adam.flat)
     with torch.no_grad():
-        for target, trained in zip(theirs.q_net_target.parameters(), theirs.q_net.parameters(), strict=True):
-            target.copy_(0.3 * trained)
+        for name, trained in theirs.q_net.state_dict().items():
+            theirs.q_net_target.state_dict()[name].copy_(0.3 * trained)
     rng = np.random.default_rng(0)
     for n_steps, n_updates in ((1, 1), (3, 2)):
         shape = (n_steps, 32)
@@ -64,10 +91,12 @@ def test_updates_equal_stable_baselines3s(activation, optimizer, by_hand, make_d
             )
             for i in range(n_steps)
         ]
-        from stable_baselines3.common.utils import polyak_update
+        from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
 
         for _ in range(n_updates):
             polyak_update(theirs.q_net.parameters(), theirs.q_net_target.parameters(), 0.7)
+            statistics = (get_parameters_by_name(net, ["running_"]) for net in (theirs.q_net, theirs.q_net_target))
+            polyak_update(*statistics, 1.0)
         batches = iter(samples)
         theirs.replay_buffer.sample = lambda *_, source=batches, **__: next(source)
         theirs.train(gradient_steps=n_steps, batch_size=32)
@@ -75,6 +104,8 @@ def test_updates_equal_stable_baselines3s(activation, optimizer, by_hand, make_d
         header = {"n_timesteps": 0, "n_target_updates": n_updates, "n_gradient_steps": n_steps, "metrics": {}}
         ours.stage(0, Fragment(header, arrays))
         ours.finish()
+        for entry in (each for each in ours.layout.entries if each.name.endswith("tracked")):
+            ours.adam.flat[entry.start] = ours.target[entry.start] = 0.0
         torch.testing.assert_close(ours.adam.flat, flat_of(theirs.q_net, ours), atol=1e-5, rtol=0)
         torch.testing.assert_close(ours.target, flat_of(theirs.q_net_target, ours), atol=1e-5, rtol=0)
 

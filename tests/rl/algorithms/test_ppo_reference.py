@@ -10,6 +10,7 @@ import torch
 from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.pickled import pack
 from drlnb.rl.seeding import ENV, reset_seed
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,54 @@ def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
             entry = ours.layout[name]
             found = ours.adam.flat[entry.start : entry.stop].reshape(entry.shape)
             torch.testing.assert_close(found, theirs.policy.get_parameter(their).detach(), atol=1e-5, rtol=0)
+
+
+class Normed(torch.nn.Module):
+    """Batch normalisation of the observations."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.features_dim = space.shape[0]
+        self.norm = torch.nn.BatchNorm1d(self.features_dim)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.norm(obs)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_batch_normalisation_learns_as_theirs(shared, make_spec):
+    """Same weights and rollouts, three epochs of one batch: parameters and running statistics equal to 1e-5."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.logger import Logger
+
+    hyper = {"n_steps": _STEPS, "batch_size": _STEPS * _ENVS, "n_epochs": _EPOCHS, "learning_rate": 0.01}
+    kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}, "share_features_extractor": shared}
+    env = make_vec_env("CartPole-v1", _ENVS, seed=1)
+    theirs = sb3.PPO("MlpPolicy", env, policy_kwargs={**kwargs, "features_extractor_class": Normed}, seed=3, **hyper)
+    theirs.set_logger(Logger(None, []))
+    extractor = {"name": "Normed", "pickled": pack(Normed)}
+    policy_kwargs = {**kwargs, "features_extractor_class": extractor, "activation_fn": "tanh"}
+    ours = PpoLearner(make_spec("CartPole-v1", total_timesteps=10**6, policy_kwargs=policy_kwargs, **hyper))
+    towers = {"pi": "mlp_extractor.policy_net", "vf": "mlp_extractor.value_net"}
+    parts = {"action": "action_net", "value": "value_net", "features": "pi_features_extractor", **towers}
+    parts["of_value"] = "vf_features_extractor"
+    state = theirs.policy.state_dict()
+    names = {e.name: parts[e.name.split(".")[1]] + "." + e.name.split(".", 2)[2] for e in ours.layout.entries}
+    for entry in ours.layout.entries:
+        ours.adam.flat[entry.start : entry.stop] = state[names[entry.name]].ravel()
+    _, callback = theirs._setup_learn(10**6)
+    for round_ in range(2):
+        theirs.collect_rollouts(theirs.env, callback, theirs.rollout_buffer, n_rollout_steps=_STEPS)
+        ours.begin(round_, (round_ + 1) * _STEPS * _ENVS)
+        ours.stage(0, fragment_of(theirs, discrete=True))
+        theirs.train()
+        ours.finish()
+        state = theirs.policy.state_dict()
+        assert any("running_var" in name for name in names)
+        for entry in ours.layout.entries:
+            found = ours.adam.flat[entry.start : entry.stop].reshape(entry.shape)
+            torch.testing.assert_close(found, state[names[entry.name]].float(), atol=1e-5, rtol=1e-5)
 
 
 def test_exploration_by_state_is_judged_as_theirs(make_spec):

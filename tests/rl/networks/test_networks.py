@@ -273,13 +273,29 @@ class Noisy(Fine):
         return nn.functional.dropout(super().actor(obs) + 1.0, 0.5)
 
 
-class Batchy(Fine):
+class Counting(Fine):
     def __init__(self, *spaces: Any) -> None:
         super().__init__(*spaces)
-        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("asked", torch.zeros(()))
 
     def actor(self, obs: torch.Tensor) -> torch.Tensor:
-        return super().actor(self.norm(obs))
+        self.asked += 1.0
+        return super().actor(obs)
+
+
+class Whole(Fine):
+    def __init__(self, *spaces: Any) -> None:
+        super().__init__(*spaces)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def actor(self, obs: torch.Tensor) -> torch.Tensor:
+        self.steps += self.training
+        return super().actor(obs)
+
+
+class Bursting(Fine):
+    def actor(self, obs: torch.Tensor) -> torch.Tensor:
+        return super().actor(obs) / (0.0 if self.training else 1.0)
 
 
 class Twisted(Fine):
@@ -300,6 +316,12 @@ class Double(Fine):
         return super().actor(obs) * self.scale.float()
 
 
+class Lazy(Fine):
+    def __init__(self, *spaces: Any) -> None:
+        super().__init__(*spaces)
+        self.body = nn.LazyLinear(4)
+
+
 class Raises(Fine):
     def actor(self, obs: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no such layer")
@@ -315,14 +337,17 @@ VECTOR = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
         (Short, r"actor must return the shape \(2, 3\) for 2 observations, got \(2, 2\)"),
         (Infinite, "critic returned numbers that are not finite"),
         (Unused, r"no gradient reaches net.spare.weight, net.spare.bias"),
-        (Noisy, "answers differently when asked twice"),
-        (Batchy, "net.norm.running_mean.* change as it runs"),
+        (Noisy, "answers differently when asked twice in evaluation mode: .* training=self.training"),
+        (Counting, "buffers net.asked change as it acts: change them if self.training alone"),
+        (Whole, r"buffer net.steps changes in training and is torch.int64 of shape \(\): what changes must be float32"),
+        (Bursting, "actor returned numbers that are not finite for 2 observations in training mode"),
         (
             Twisted,
             "parameter net.twist of the network is torch.complex64, and policies are trained in float32: convert",
         ),
         (Double, "parameter net.scale of the network is torch.float64, and policies are trained in float32: convert"),
-        (Raises, "raised for 2 observations: RuntimeError: no such layer"),
+        (Lazy, "policy mine has lazy layers: give their sizes, the spaces say them"),
+        (Raises, "raised for 2 observations in evaluation mode: RuntimeError: no such layer"),
         (lambda *_: 3, "must make an nn.Module with actor"),
     ],
 )

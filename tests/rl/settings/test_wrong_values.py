@@ -77,7 +77,7 @@ def problems(algo, n_envs=4, **overrides):
          "[0]: tau1 must be a number > 0, or a path [start, end] of two such numbers, got -1"),
         ("gpf", "expectation", "mean", "must be one of behavior, target, samples, got 'mean'"),
         ("gpf", "n_action_samples", 4, "must be a whole number >= 5, or none, got 4"),
-        ("dqn", "gradient_steps", 0, "must be a whole number >= 1, or -1 for one per transition, got 0"),
+        ("dqn", "gradient_steps", -2, "must be a whole number >= 0, or -1 for one per transition, got -2"),
         ("dqn", "learning_starts", -1, "must be a whole number >= 0, got -1"),
         ("dqn", "double_q", "no", "must be true or false, got 'no'"),
         ("dqn", "policy_kwargs", {"net_arch": {"pi": [8]}},

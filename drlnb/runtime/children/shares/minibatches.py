@@ -14,10 +14,8 @@ from operator import itemgetter
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from drlnb.records.columns.batching import JoinRound
-from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.round import FinishRound
 from drlnb.rl.fragments import Fragment
@@ -51,11 +49,6 @@ def bounds(sizes: Sequence[int], n_samples: int) -> list[tuple[int, int]]:
     """
     ends = [0, *(round(end * n_samples / sum(sizes)) for end in accumulate(sizes))]
     return list(pairwise(ends))
-
-
-def _mixes(layer: torch.nn.Module) -> bool:
-    """Return whether what a layer makes of a sample depends on the others."""
-    return layer.training and isinstance(layer, _BatchNorm)
 
 
 class _Gang:
@@ -196,8 +189,6 @@ class Minibatches:
 
         Raises
         ------
-        ConfigError
-            If a layer of the network mixes the samples of a minibatch.
         OSError
             In the body, if there is no memory for a part.
         """
@@ -205,10 +196,6 @@ class Minibatches:
         if not gang or isinstance(model.learner, FitLearner):
             yield lambda: 0.0
             return
-        if (module := model.module) is not None and any(_mixes(layer) for layer in module.modules()):
-            raise ConfigError(
-                "the network normalises by a minibatch's statistics, and each learner sees a part of it: n_learners=1"
-            )
         is_lead = header["op"] == "finish"
         command: JoinRound | FinishRound = read(FinishRound, header) if is_lead else read(JoinRound, header)
         fence, round_ = command.fence, command.round

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from drlnb.records.errors import NonFinite
-from drlnb.rl.networks.same_bits import same_kernels
-from drlnb.runtime.children.fit import FitLearner, seed_all
+from drlnb.rl.networks.same_bits import same_kernels, seed_all
+from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.shares.packed import gradient_of, pack_gradient, statistics_of, sums_of
 from drlnb.runtime.ipc.tensors import bytes_of
 
