@@ -25,7 +25,7 @@ from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import SOURCE_KEYS, RlWork
-from drlnb.rl.checkpoints.trained import Trained, anew
+from drlnb.rl.checkpoints.trained import State, Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.policies import is_module
 from drlnb.rl.networks.same_bits import one_thread
@@ -78,12 +78,38 @@ class Trainable(Model):
 
     def _state(self) -> Trained:
         take_over(self)
-        return super()._state() if self._live is None else self._live.trained()
+        if self._live is None:
+            return super()._state()
+        self.read_back()
+        return self._live.trained()
 
     @property
     def parameters(self) -> "npt.NDArray[np.uint8]":
         """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
-        return super().parameters if self._live is None else self._live.parameters
+        if self._live is None:
+            return super().parameters
+        self.read_back()
+        return self._live.parameters
+
+    def _held(self) -> State:
+        if self._live is None:
+            return super()._held()
+        self.read_back()
+        return self._live.state()
+
+    def _changed(self, before: State, after: State) -> None:
+        """Go on with parameters that were changed in the policy: here from the next step on; a run's are its own."""
+        if self._live is not None:
+            self._live.put(after)
+            return
+        if self._run is None:
+            super()._changed(before, after)
+            return
+        self.show(before)
+        line = f"what was changed in model.policy while run {self._run.id} trains it is undone: wait for the run, or stop it"
+        if not self._run.ended:
+            raise ConfigError(line)
+        say(line)
 
     @property
     def num_timesteps(self) -> int:
@@ -244,6 +270,7 @@ def take_over(model: Trainable) -> None:
     run = model._run
     if run is None or not run.ended:
         return
+    model.read_back()
     model._run = None
     (task,) = run.specs
     with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
@@ -275,7 +302,7 @@ def move(model: Trainable, spec: RlWork) -> None:
     """Have a model go on with new episodes in another environment."""
     model.spec = spec
     if model.trained is not None:
-        model.trained = replace(model.trained, envs=None)
+        model.adopt(replace(model.trained, envs=None))
 
 
 def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
@@ -290,9 +317,14 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
     resting(model)
     _look_again(model)
     trained = model.trained
-    if trained is None or trained.n_rounds == 0:
+    if model._policy is not None and (name := model._policy.frozen()):
+        raise ConfigError(
+            f"{name} of model.policy is frozen, and would be trained all the same: freeze it in a network of your own "
+            "(policy= or features_extractor_class), or set requires_grad again"
+        )
+    if trained is None or trained is model._drawn:
         return replace(model.spec, total_timesteps=total), None
-    if reset:
+    if reset and trained.n_rounds:
         trained = anew(trained, model.n_envs)
     spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
     return spec, republished(spec, trained)

@@ -64,9 +64,12 @@ class LocalSession:
             self.loop.close()
 
     def _round(self) -> bool:
-        loop, before = self.loop, self.loop.n_timesteps
+        loop, before, model = self.loop, self.loop.n_timesteps, self.callback.model
         self._stopping = False
+        model.read_back()  # what a callback has changed in the policy
         metrics = loop.round(self._step if wants_steps(self.callback) else None)
+        if model._policy is not None:
+            model.show(loop.state())
         if loop.episodes_lost:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
         go_on = end_round(self.callback, metrics) and not self._stopping
@@ -84,6 +87,7 @@ class LocalSession:
             n_timesteps = self.loop.n_timesteps + n_steps * self.spec.n_envs
             with counted_as(self.callback.model, n_timesteps):
                 self._stopping = not hear_step(self.callback, n_timesteps, told)
+            self.callback.model.read_back()
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]

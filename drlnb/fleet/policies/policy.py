@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     import gymnasium
     import torch
 
+    from drlnb.fleet.policies.torch_policy import Policy
     from drlnb.rl.acting.actors import Actor
-    from drlnb.rl.networks.exported import Outputs, Policy
+    from drlnb.rl.networks.exported import ActionValues
 
 __all__ = ["KINDS", "Model", "counted_as", "load_model"]
 
@@ -44,13 +47,13 @@ _WAYS = {
 
 #: What users of Stable-Baselines3 read of a model and there is not here -> what has it instead.
 _READ = {
-    "q_net": "it is a DQN's; policy.outputs is the network of any model",
-    "q_net_target": "a saved model's optimizer.safetensors holds its tensors; set_parameters sets it with the network",
+    "q_net": "it is a DQN's; policy.get_distribution(obs) has another model's probabilities",
+    "q_net_target": "a saved model's optimizer.safetensors holds its tensors; what is changed in q_net changes it, too",
     "dump_logs": "a round's end writes its scalars, learn(log_interval=...) prints them",
     "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
     "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",
     "lr_schedule": "settings has learning_rate",
-    "optimizer": "run checkpoints hold its state",
+    "optimizer": "policy.optimizer is one over its parameters, with moments of its own; checkpoints hold learn's",
     "get_vec_env": "get_env() steps copies of the environment",
     "env": "run.load(task).get_env() gives copies, to be stepped by hand",
     "use_sde": "it is a setting of PPO",
@@ -111,8 +114,11 @@ class Model:
 
     #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
     spec: RlWork
-    #: What was learnt; None: not trained yet.
-    trained: Trained | None
+    _trained: Trained | None
+    #: The state that its seed gives, while nothing was set or learnt.
+    _drawn: Trained | None = None
+    #: What users hold of its networks; None: nobody has asked for them.
+    _policy: "Policy | None" = None
     _actor: "Actor | None"
     #: What the actor has loaded.
     _loaded: npt.NDArray[np.uint8] | None
@@ -131,8 +137,32 @@ class Model:
     action_space = property(lambda self: _space(self.spec.action_space), doc="What the environment takes.")
 
     def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:
-        self.spec, self.trained = spec, trained
+        self.spec, self._trained = spec, trained
         self._actor = self._loaded = None
+
+    @property
+    def trained(self) -> Trained | None:
+        """What was learnt, and changed in :attr:`policy`; None: nothing yet."""
+        self.read_back()
+        return self._trained
+
+    def read_back(self) -> None:
+        """Take what was changed in :attr:`policy`."""
+        if self._policy is not None:
+            before = self._policy.state
+            if (after := self._policy.taken()) is not before:
+                self._changed(before, after)
+
+    def _changed(self, before: State, after: State) -> None:
+        """Go on with parameters that were changed in the policy."""
+        del before
+        assert self._trained is not None
+        self._trained = replace(self._trained, state=after)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy gets: it makes a policy of its own."""
+        self.read_back()
+        return {**self.__dict__, "_policy": None}
 
     @property
     def settings(self) -> Mapping[str, object]:
@@ -142,7 +172,7 @@ class Model:
 
     def __getattr__(self, name: str) -> object:
         """Return a setting."""
-        if "trained" in self.__dict__ and name in self.spec.hyperparameters:
+        if "_trained" in self.__dict__ and name in self.spec.hyperparameters:
             return self.settings[name]
         way = _READ.get(name) or ("spec" in self.__dict__ and settings_class(self.spec.algo).UNSUPPORTED.get(name))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{(way and f': {way}') or ''}")
@@ -177,19 +207,37 @@ class Model:
     def _state(self) -> Trained:
         """Return the state; an untrained model's is made from its seed, which loads torch."""
         if self.trained is None:
+            import torch
+
             from drlnb.rl.algorithms.registry import make_learner
 
-            with one_thread():
+            with one_thread(), torch.enable_grad():  # a network is tried, whoever asks for it first
                 learner = make_learner(self.spec)
             facts, buffer = learner.state()
             state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
-            self.adopt(Trained(state=state, n_rounds=0, n_timesteps=0))
-        assert self.trained is not None
-        return self.trained
+            self._drawn = Trained(state=state, n_rounds=0, n_timesteps=0)
+            self.adopt(self._drawn)
+        assert self._trained is not None
+        return self._trained
 
-    def adopt(self, trained: Trained) -> None:
-        """Go on with another state."""
-        self.trained = trained
+    def adopt(self, trained: Trained | None) -> None:
+        """Go on with another state; None: with that of its seed."""
+        self._trained = trained
+        if self._policy is None:
+            return
+        if trained is None:
+            self._state()
+        else:
+            self.show(trained.state)
+
+    def show(self, state: State) -> None:
+        """Put what was learnt into the policy that users hold; of another network it is another module."""
+        if self._policy is not None and not self._policy.show(self.spec, state):
+            self._policy = None
+
+    def _held(self) -> State:
+        """Return its parameters as they are now."""
+        return self._state().state
 
     def predict(
         self,
@@ -247,17 +295,20 @@ class Model:
     # ------------------------------------------------------------------ what it is made of
     @property
     def policy(self) -> "Policy":
-        """Its most likely actions as a ``torch.nn.Module``: a copy, on the CPU, as for ``torch.onnx.export``."""
-        from drlnb.rl.networks.exported import Policy
+        """Its networks, a ``torch.nn.Module`` on the CPU; what is changed in it is changed in the model."""
+        from drlnb.fleet.policies.torch_policy import Policy
 
-        return Policy(self.spec, self.parameters)
+        state = self._held()
+        if self._policy is None:
+            self._policy = Policy(self.spec, state, WeakMethod(self.predict))
+        return self._policy
 
     @property
-    def q_net(self) -> "Outputs":
-        """Action values of a DQN as a ``torch.nn.Module``: a copy, on the CPU."""
+    def q_net(self) -> "ActionValues":
+        """Action values of a DQN, a ``torch.nn.Module``: the network of :attr:`policy`."""
         if self.spec.algo != "dqn":
             raise AttributeError
-        return self.policy.outputs
+        return cast("ActionValues", self.policy.q_net)
 
     def get_env(self, render_mode: str | None = None) -> VecEnv:
         """Return its environments to be stepped by hand, copies of those that it learns in; close them afterwards.
