@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -80,7 +81,7 @@ class Trainable(Model):
         take_over(self)
         if self._live is None:
             return super()._state()
-        self.read_back()
+        self._held.read_back()
         return self._live.trained()
 
     @property
@@ -88,28 +89,8 @@ class Trainable(Model):
         """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
         if self._live is None:
             return super().parameters
-        self.read_back()
+        self._held.read_back()
         return self._live.parameters
-
-    def _held(self) -> State:
-        if self._live is None:
-            return super()._held()
-        self.read_back()
-        return self._live.state()
-
-    def _changed(self, before: State, after: State) -> None:
-        """Go on with parameters that were changed in the policy: here from the next step on; a run's are its own."""
-        if self._live is not None:
-            self._live.put(after)
-            return
-        if self._run is None:
-            super()._changed(before, after)
-            return
-        self.show(before)
-        line = f"what was changed in model.policy while run {self._run.id} trains it is undone: wait for the run, or stop it"
-        if not self._run.ended:
-            raise ConfigError(line)
-        say(line)
 
     @property
     def num_timesteps(self) -> int:
@@ -221,7 +202,7 @@ def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: 
         session = LocalSession(
             spec, start, callbacks, callbacks.settings(spec.n_envs), _torch_device(model.device, spec)
         )
-        model._live = session.loop
+        model._live, model._held.elsewhere = session.loop, session.loop.put
         try:
             callbacks.init_callback(model, session)
             model.adopt(session.follow())
@@ -229,7 +210,7 @@ def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: 
             model.adopt(session.loop.trained(envs=False))
             raise
         finally:
-            model._live = None
+            model._live = model._held.elsewhere = None
 
 
 def learn_on_fleet(model: Trainable, total: int, callbacks: CallbackList, *, reset: bool) -> None:
@@ -262,7 +243,16 @@ def launch(
     begun = {} if start is None else {spec.name: start}
     model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
     _begin(model, spec, start)
+    model._held.elsewhere = partial(_refuse_change, model._run.id)
     return model._run
+
+
+def _refuse_change(run: str, state: State) -> None:
+    """Refuse what was changed in the policy of a model that a run trains."""
+    del state
+    raise ConfigError(
+        f"what was changed in model.policy while run {run} trains it is undone: wait for the run, or stop it"
+    )
 
 
 def take_over(model: Trainable) -> None:
@@ -270,8 +260,11 @@ def take_over(model: Trainable) -> None:
     run = model._run
     if run is None or not run.ended:
         return
-    model.read_back()
-    model._run = None
+    try:
+        model._held.read_back()
+    except ConfigError as error:  # nothing is lost but that: the run's outcome comes
+        say(str(error))
+    model._run = model._held.elsewhere = None
     (task,) = run.specs
     with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
         model.adopt(newest(model.spec, run.out / "checkpoints" / task))
@@ -317,12 +310,12 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
     resting(model)
     _look_again(model)
     trained = model.trained
-    if model._policy is not None and (name := model._policy.frozen()):
+    if name := model._held.frozen():
         raise ConfigError(
             f"{name} of model.policy is frozen, and would be trained all the same: freeze it in a network of your own "
             "(policy= or features_extractor_class), or set requires_grad again"
         )
-    if trained is None or trained is model._drawn:
+    if trained is None or trained is model._held.drawn:
         return replace(model.spec, total_timesteps=total), None
     if reset and trained.n_rounds:
         trained = anew(trained, model.n_envs)

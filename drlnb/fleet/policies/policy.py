@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.fleet.policies.files import File, newest, save_model
+from drlnb.fleet.policies.held import Held
 from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.tensors import tensors_of
 from drlnb.fleet.policies.vec_env import VecEnv
@@ -21,8 +21,7 @@ from drlnb.records.attributes import assignable, no_attribute
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, settings_class
-from drlnb.rl.checkpoints.trained import State, Trained
-from drlnb.rl.networks.same_bits import one_thread
+from drlnb.rl.checkpoints.trained import Trained
 
 if TYPE_CHECKING:
     import gymnasium
@@ -114,11 +113,8 @@ class Model:
 
     #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
     spec: RlWork
-    _trained: Trained | None
-    #: The state that its seed gives, while nothing was set or learnt.
-    _drawn: Trained | None = None
-    #: What users hold of its networks; None: nobody has asked for them.
-    _policy: "Policy | None" = None
+    #: What was learnt, and the policy that users hold of it.
+    _held: Held
     _actor: "Actor | None"
     #: What the actor has loaded.
     _loaded: npt.NDArray[np.uint8] | None
@@ -137,32 +133,13 @@ class Model:
     action_space = property(lambda self: _space(self.spec.action_space), doc="What the environment takes.")
 
     def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:
-        self.spec, self._trained = spec, trained
+        self.spec, self._held = spec, Held(trained)
         self._actor = self._loaded = None
 
     @property
     def trained(self) -> Trained | None:
-        """What was learnt, and changed in :attr:`policy`; None: nothing yet."""
-        self.read_back()
-        return self._trained
-
-    def read_back(self) -> None:
-        """Take what was changed in :attr:`policy`."""
-        if self._policy is not None:
-            before = self._policy.state
-            if (after := self._policy.taken()) is not before:
-                self._changed(before, after)
-
-    def _changed(self, before: State, after: State) -> None:
-        """Go on with parameters that were changed in the policy."""
-        del before
-        assert self._trained is not None
-        self._trained = replace(self._trained, state=after)
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return what a copy gets: it makes a policy of its own."""
-        self.read_back()
-        return {**self.__dict__, "_policy": None}
+        """What was learnt, with what was changed in :attr:`policy`; None: nothing yet."""
+        return self._held.trained()
 
     @property
     def settings(self) -> Mapping[str, object]:
@@ -172,7 +149,7 @@ class Model:
 
     def __getattr__(self, name: str) -> object:
         """Return a setting."""
-        if "_trained" in self.__dict__ and name in self.spec.hyperparameters:
+        if "_held" in self.__dict__ and name in self.spec.hyperparameters:
             return self.settings[name]
         way = _READ.get(name) or ("spec" in self.__dict__ and settings_class(self.spec.algo).UNSUPPORTED.get(name))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{(way and f': {way}') or ''}")
@@ -206,38 +183,11 @@ class Model:
 
     def _state(self) -> Trained:
         """Return the state; an untrained model's is made from its seed, which loads torch."""
-        if self.trained is None:
-            import torch
-
-            from drlnb.rl.algorithms.registry import make_learner
-
-            with one_thread(), torch.enable_grad():  # a network is tried, whoever asks for it first
-                learner = make_learner(self.spec)
-            facts, buffer = learner.state()
-            state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
-            self._drawn = Trained(state=state, n_rounds=0, n_timesteps=0)
-            self.adopt(self._drawn)
-        assert self._trained is not None
-        return self._trained
+        return self._held.made(self.spec)
 
     def adopt(self, trained: Trained | None) -> None:
         """Go on with another state; None: with that of its seed."""
-        self._trained = trained
-        if self._policy is None:
-            return
-        if trained is None:
-            self._state()
-        else:
-            self.show(trained.state)
-
-    def show(self, state: State) -> None:
-        """Put what was learnt into the policy that users hold; of another network it is another module."""
-        if self._policy is not None and not self._policy.show(self.spec, state):
-            self._policy = None
-
-    def _held(self) -> State:
-        """Return its parameters as they are now."""
-        return self._state().state
+        self._held.adopt(self.spec, trained)
 
     def predict(
         self,
@@ -298,10 +248,11 @@ class Model:
         """Its networks, a ``torch.nn.Module`` on the CPU; what is changed in it is changed in the model."""
         from drlnb.fleet.policies.torch_policy import Policy
 
-        state = self._held()
-        if self._policy is None:
-            self._policy = Policy(self.spec, state, WeakMethod(self.predict))
-        return self._policy
+        _ = self.parameters  # what has ended is taken over
+        policy = self._held.policy
+        if policy is None:
+            policy = self._held.policy = Policy(self.spec, self._state().state, WeakMethod(self.predict))
+        return policy
 
     @property
     def q_net(self) -> "ActionValues":

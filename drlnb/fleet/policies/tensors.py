@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from drlnb.rl.networks.layout import Layout
 
 __all__ = [
+    "drawn",
     "republished",
     "save_ring",
     "save_with_ring",
@@ -37,6 +38,18 @@ __all__ = [
 
 #: What the file of a replay ring ends with.
 _RING = ".safetensors"
+
+
+def drawn(spec: RlWork) -> Trained:
+    """Return the state that a task's seed gives."""
+    import torch
+
+    with one_thread(), torch.enable_grad():  # a network is tried, whoever asks for it first
+        learner = make_learner(spec)
+    facts, buffer = learner.state()
+    return Trained(
+        state=State(published=learner.published(), facts=facts, buffer=np.array(buffer)), n_rounds=0, n_timesteps=0
+    )
 
 
 def tensors_of(spec: RlWork, trained: Trained) -> "dict[str, torch.Tensor]":

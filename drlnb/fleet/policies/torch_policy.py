@@ -1,9 +1,9 @@
 """Hold a model's networks as one torch module, under Stable-Baselines3's names: what is changed in it counts."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
+from weakref import WeakMethod
 
-import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from drlnb.rl.algorithms.registry import make_actor, settings_of
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.envs.masks import FORBIDDEN
 from drlnb.rl.networks.distributions import Distribution
-from drlnb.rl.networks.exported import ActionValues, MostLikely, Network, Observations, Parts
+from drlnb.rl.networks.exported import ActionValues, MostLikely, Network, Observations, Parts, parts_of
+from drlnb.rl.networks.layout import Layout
 from drlnb.rl.networks.modules import space_of
 from drlnb.rl.networks.trained_state import ADAM_EPS
 from drlnb.rl.objectives.gpf_losses import log_strategy
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Policy"]
 
+_Predict: TypeAlias = Callable[..., tuple[np.ndarray, None]]
+
 #: What users of Stable-Baselines3 ask a policy for, and it is not here -> what does it instead.
 _WAYS = {
     "net_arch": "model.settings['policy_kwargs']",
@@ -40,16 +43,14 @@ _WAYS = {
     "scale_action": "predict(...) returns actions within their bounds",
     "unscale_action": "predict(...) returns actions within their bounds",
 }
-#: What a DQN's policy does not have.
-_OF_POLICY = ("get_distribution", "predict_values", "evaluate_actions")
 
 
 class Policy(Network):
     """A model's networks: what they answer, and their parameters.
 
-    What is changed in its parameters (in place, by :meth:`load_state_dict` or by an optimizer) counts in the model's next
-    ``predict``, ``save`` and ``learn``, and what the model learns is seen here after each round.  Without its model,
-    loaded alone, it predicts by itself.
+    What is changed in its parameters (in place, by :meth:`load_state_dict` or by an optimizer) counts in the model's
+    next ``predict``, ``save`` and ``learn``, and what the model learns is seen here after each round.  Without its
+    model, loaded alone, it predicts by itself.
 
     Parameters
     ----------
@@ -58,23 +59,22 @@ class Policy(Network):
     state
         What was learnt.
     predict
-        The model's ``predict``, or None once the model is gone; None: there is no model.
+        The model's ``predict``; None: there is no model.
     """
 
-    def __init__(
-        self, spec: RlWork, state: State, predict: "Callable[[], Callable[..., Any] | None] | None" = None
-    ) -> None:
+    def __init__(self, spec: RlWork, state: State, predict: "WeakMethod[_Predict] | None" = None) -> None:
         super().__init__(spec)
         #: What its parameters were when they were last read, or put in.
         self.state = state
+        self.observation_space, self.action_space = (
+            space_of(plain or {}) for plain in (spec.observation_space, spec.action_space)
+        )
         self._model_predicts = predict
         self._actor: Actor | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
-        self.fill(self._known(), state.published)
-
-    def _known(self) -> np.ndarray:
-        return self.state.buffer[: 4 * self.layout.n_total].view(np.float32)
+        #: Parameters that learning changes.
+        self.trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        self.fill(_flat(state, self.layout), state.published)
 
     # ------------------------------------------------------------------ between the model and its parameters
     def show(self, spec: RlWork, state: State) -> bool:
@@ -83,9 +83,9 @@ class Policy(Network):
             self._model_predicts = None
             return False
         self.spec, self.state, self._actor = spec, state, None
-        self.fill(self._known(), state.published)
+        self.fill(_flat(state, self.layout), state.published)
         if self._optimizer is not None:
-            self._optimizer.param_groups[0]["lr"] = self._rate()
+            self._optimizer.param_groups[0]["lr"] = _rate(self.spec, self.state)
         return True
 
     def taken(self) -> State:
@@ -96,14 +96,10 @@ class Policy(Network):
         ConfigError
             If a parameter has another shape now.
         """
-        changed = self.differs(self._known())
+        changed = self.differs(_flat(self.state, self.layout))
         if changed:
             self.state, self._actor = with_values(self.layout, self.spec.algo, self.state, changed), None
         return self.state
-
-    def frozen(self) -> str:
-        """Return the name of a parameter that was frozen here; empty: none was."""
-        return next((name for name, p in self.named_parameters() if name in self._trainable and not p.requires_grad), "")
 
     def __getstate__(self) -> dict[str, object]:
         """Return what a copy gets, or a file of ``torch.save``: it stands alone."""
@@ -146,10 +142,6 @@ class Policy(Network):
             outputs = outputs.masked_fill(~allowed, FORBIDDEN)
         return self.distribution_of(outputs)
 
-    def predict_values(self, obs: Observations) -> Tensor:
-        """Return values ``(B, 1)`` of observations ``(B, *obs)``."""
-        return self.values(obs)
-
     def evaluate_actions(
         self, obs: Observations, actions: Tensor, action_masks: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -176,11 +168,12 @@ class Policy(Network):
         episode_start: object = None,
         deterministic: bool = False,
         action_masks: object = None,
-    ) -> tuple[Any, None]:
+    ) -> tuple[np.ndarray, None]:
         """Return actions as the environment takes them; as :meth:`drlnb.PPO.predict`, which does it."""
         of_model = None if self._model_predicts is None else self._model_predicts()
         if of_model is not None:
             return of_model(observation, state, episode_start, deterministic, action_masks)
+        del state, episode_start
         published = self.taken().published
         if self._actor is None:
             self._actor = make_actor(self.spec)
@@ -192,21 +185,6 @@ class Policy(Network):
     def device(self) -> torch.device:
         """Where its tensors are."""
         return next(self.parameters()).device
-
-    @property
-    def observation_space(self) -> gymnasium.Space:
-        """What the environment returns."""
-        return space_of(self.spec.observation_space or {})
-
-    @property
-    def action_space(self) -> gymnasium.Space:
-        """What the environment takes."""
-        return space_of(self.spec.action_space or {})
-
-    @property
-    def squash_output(self) -> bool:
-        """Whether actions go through tanh."""
-        return self.layout.head.squashed
 
     @property
     def greedy(self) -> MostLikely:
@@ -223,17 +201,12 @@ class Policy(Network):
             kwargs = self.spec.hyperparameters.get("policy_kwargs") or {}
             kind, given = kwargs.get("optimizer_class", "Adam"), kwargs.get("optimizer_kwargs")
             more = {"eps": ADAM_EPS} if given is None and kind == "Adam" and self.spec.algo != "dqn" else given or {}
-            self._optimizer = getattr(torch.optim, kind)(self.parameters(), lr=self._rate(), **more)
+            self._optimizer = getattr(torch.optim, kind)(self.parameters(), lr=_rate(self.spec, self.state), **more)
         return cast(torch.optim.Optimizer, self._optimizer)
-
-    def _rate(self) -> float:
-        facts = self.state.facts
-        rate = {**self.spec.hyperparameters, **facts["live"]}["learning_rate"]
-        return parse_schedule(rate)(progress_remaining(int(facts["n_timesteps"]), self.spec.total_timesteps))
 
     def __getattr__(self, name: str) -> Tensor | nn.Module:
         """Return a part of it; of what a policy of Stable-Baselines3's has beside it, say what does that here."""
-        if name in Parts._fields and (parts := self.parts()) is not None:
+        if name in Parts._fields and (parts := parts_of(self)) is not None:
             return cast(nn.Module, getattr(parts, name))
         if name == "q_net" and self.spec.algo == "dqn":
             return ActionValues(self)
@@ -251,9 +224,8 @@ class Policy(Network):
         super().__setattr__(name, value)
 
     # ------------------------------------------------------------------ alone
-    def set_training_mode(self, mode: bool) -> None:
-        """Switch between training and evaluation, as :meth:`train` does."""
-        self.train(mode)
+    #: Switch between training and evaluation.
+    set_training_mode = nn.Module.train
 
     def save(self, path: File) -> None:
         """Write a model's file with these parameters; see :meth:`drlnb.PPO.save`."""
@@ -265,7 +237,20 @@ class Policy(Network):
     def load(cls, path: File, device: str = "auto", *, trust: bool = False) -> Self:
         """Read the policy of a model's file."""
         spec, trained = load_model(path, trust=trust)
-        return cls(spec, trained.state).to("cpu" if device == "auto" else device)
+        policy = cls(spec, trained.state)
+        policy.to("cpu" if device == "auto" else device)
+        return policy
+
+
+def _flat(state: State, layout: Layout) -> np.ndarray:
+    """Return the trained tensors of a state, one behind the other."""
+    return state.buffer[: 4 * layout.n_total].view(np.float32)
+
+
+def _rate(spec: RlWork, state: State) -> float:
+    """Return the learning rate that a state has come to."""
+    rate = {**spec.hyperparameters, **state.facts["live"]}["learning_rate"]
+    return parse_schedule(rate)(progress_remaining(int(state.facts["n_timesteps"]), spec.total_timesteps))
 
 
 def _of_whose(spec: RlWork) -> str:

@@ -157,12 +157,12 @@ class LocalLoop:
         return self._learner.finish()
 
     def state(self) -> State:
-        """Return the parameters as they are now, and what the learner needs to go on; independent of what comes after."""
+        """Return the parameters as they are now, and what the learner needs to go on from them."""
         facts, buffer = self._learner.state()
         return State(published=np.array(self.parameters), facts=facts, buffer=np.array(buffer))
 
     def put(self, state: State) -> None:
-        """Go on from other parameters: the next gradient is theirs, and collectors act with them from the next round on."""
+        """Go on from other parameters: they are learnt from next, and acted with from the next round on."""
         self._learner.kept.restore(state.facts, state.buffer)
         self.parameters = self._learner.published()
 

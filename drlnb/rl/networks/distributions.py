@@ -1,7 +1,7 @@
 """Say how likely a policy's actions are, by ``torch.distributions`` under Stable-Baselines3's names.
 
-Actions are the policy's own: choices as the environment counts them, boxes before they are cut to their bounds, squashed
-ones within +-1.  :mod:`drlnb.rl.heads` says the same in numpy for actors; a test holds both equal.
+Actions are the policy's own: choices as the environment counts them, boxes before they are cut to their bounds,
+squashed ones within +-1.  :mod:`drlnb.rl.heads` says the same in numpy for actors; a test holds both equal.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Build a task's network as a torch module of its own: parameters under the names of the layout, raw observations in."""
+"""Build a task's network as one torch module, whose parameters have the names of the layout."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,17 +11,17 @@ from torch.nn import functional
 from drlnb.records.spec import RlWork
 from drlnb.rl.heads import bounds
 from drlnb.rl.networks.distributions import Distribution
-from drlnb.rl.networks.layout import layout_of
+from drlnb.rl.networks.layout import Layout, layout_of
 from drlnb.rl.networks.modules import ExtractorPolicy, build, module_layout
 from drlnb.rl.networks.policies import is_module
 from drlnb.rl.networks.trained_state import views
 from drlnb.rl.normalise import CLIP, EPSILON, split_statistics
 from drlnb.rl.rows import as_rows, form_of
 
-__all__ = ["ActionValues", "MostLikely", "Network", "Observations", "Parts"]
+__all__ = ["ActionValues", "MostLikely", "Network", "Observations", "Parts", "parts_of"]
 
 #: What a network takes: raw observations ``(B, *obs)``, by key where the space has keys (or their rows).
-Observations = Tensor | Mapping[str, Tensor]
+Observations: TypeAlias = Tensor | Mapping[str, Tensor]
 
 
 class Tower(nn.Sequential):
@@ -47,7 +47,7 @@ class Tower(nn.Sequential):
 
 
 class Latent(nn.Module):
-    """The hidden layers behind the features: ``policy_net`` and ``value_net``, Stable-Baselines3's ``mlp_extractor``."""
+    """The hidden layers behind the features, as Stable-Baselines3's ``mlp_extractor`` has them."""
 
     def __init__(self, policy_net: nn.Module, value_net: nn.Module) -> None:
         super().__init__()
@@ -99,48 +99,23 @@ class Network(nn.Module):
         for name, child in () if module is None else module.named_children():
             self.add_module(name, child)
         if module is None:
-            self._build_towers()
+            _build_towers(self, "q" if spec.algo == "dqn" else "pi vf")
         for entry in self.layout.entries:
             if entry.name == "log_std":
                 self.log_std = nn.Parameter(torch.zeros(entry.shape))
         self._form, self._space = form_of(spec.observation_space), dict(spec.observation_space or {})
         space = dict(spec.action_space or {})
         self._shape, self._dtype = tuple(space.get("shape", ())), getattr(torch, space.get("dtype", "int64"))
-        self._hold("start", torch.as_tensor(np.asarray(space.get("start", 0)).ravel()))
+        self.register_buffer("start", torch.as_tensor(np.asarray(space.get("start", 0)).ravel()), persistent=False)
         if self.layout.head.continuous:
             for name, end in zip(("low", "high"), bounds(space), strict=True):
-                self._hold(name, torch.from_numpy(np.array(end, np.float32)))
-        self._share()
+                self.register_buffer(name, torch.from_numpy(np.array(end, np.float32)), persistent=False)
+        self._flat, self._places = _shared(self, self.layout)
         self.eval()
-
-    def _share(self) -> None:
-        """Put all parameters into one tensor, where one comparison sees whether any has changed."""
-        parameters = dict(self.named_parameters())
-        self._flat = torch.zeros(self.layout.n_total)
-        for name, place in views(self._flat, self.layout).items():
-            if name in parameters:
-                parameters[name].data = place
-        whole = parameters.keys() == {entry.name for entry in self.layout.entries}
-        self._places = _places(self) if whole else None
 
     def __getstate__(self) -> dict[str, object]:
         """Return what a copy gets, whose tensors lie elsewhere."""
         return {**self.__dict__, "_flat": None, "_places": None}
-
-    def _hold(self, name: str, tensor: Tensor) -> None:
-        """Keep what is not trained, and no part of the state."""
-        self.register_buffer(name, tensor, persistent=False)
-
-    def _build_towers(self) -> None:
-        """Make a dense layer of each weight in the layout, at its name."""
-        for tower in ("q",) if self.spec.algo == "dqn" else ("pi", "vf"):
-            self.add_module(tower, Tower(self.layout.activation))
-        for entry in self.layout.entries:
-            path, _, last = entry.name.rpartition(".")
-            if last == "weight":
-                n_out, n_in = entry.shape
-                tower, _, layer = path.rpartition(".")
-                self.get_submodule(tower).add_module(layer, nn.utils.skip_init(nn.Linear, n_in, n_out))
 
     def fill(self, flat: np.ndarray, published: np.ndarray) -> None:
         """Put the values of a learner's flat vector ``(n_total,)`` in, and the statistics of a published buffer."""
@@ -152,7 +127,7 @@ class Network(nn.Module):
         if layout.norm_obs:
             statistics = split_statistics(layout.statistics(published))[0]
             for name, values in (("mean", statistics.mean), ("var", statistics.var)):
-                self._hold(name, torch.from_numpy(np.array(values)).to(self.start.device))
+                self.register_buffer(name, torch.from_numpy(np.array(values)).to(self.start.device), persistent=False)
 
     def differs(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return the tensors that are not, bit for bit, those of a flat vector ``(n_total,)``; float32 by name."""
@@ -181,16 +156,13 @@ class Network(nn.Module):
             rows = torch.from_numpy(packed).to(self.start.device)
         if layout.norm_obs and form is not None and form.images:
             n = 4 * form.n_vector
-            seen = self._normalised(rows[:, :n].contiguous().view(torch.float32)).contiguous()
+            seen = _normalised(rows[:, :n].contiguous().view(torch.float32), self.mean, self.var)
             return torch.cat((seen.view(torch.uint8), rows[:, n:]), 1)
         if layout.norm_obs:
-            return self._normalised(rows.flatten(1)).view(rows.shape)
+            return _normalised(rows.flatten(1), self.mean, self.var).view(rows.shape)
         if self._module is None:
             return rows.flatten(1).float() / 255.0 if layout.scaled else rows.flatten(1).float()
         return rows
-
-    def _normalised(self, rows: Tensor) -> Tensor:
-        return ((rows - self.mean) / torch.sqrt(self.var + EPSILON)).clamp(-CLIP, CLIP).float()
 
     def outputs(self, obs: Observations) -> Tensor:
         """Return logits, means or action values ``(B, width)`` for raw observations; see :mod:`drlnb.rl.heads`."""
@@ -204,8 +176,8 @@ class Network(nn.Module):
         outputs = self.action(latent)
         return torch.cat((outputs, latent), 1) if self.layout.head.kind == "sde" else outputs
 
-    def values(self, obs: Observations) -> Tensor:
-        """Return values ``(B, 1)`` of the states behind raw observations."""
+    def predict_values(self, obs: Observations) -> Tensor:
+        """Return values ``(B, 1)`` of raw observations ``(B, *obs)``."""
         rows = self.rows(obs)
         if self._module is not None:
             return self._module.critic(rows)[:, None]
@@ -215,20 +187,9 @@ class Network(nn.Module):
         """Return the distribution that outputs ``(B, width)`` mean."""
         return Distribution(self.layout.head, outputs, getattr(self, "log_std", None), self.start)
 
-    def parts(self) -> Parts | None:
-        """Return the parts of a policy; None: a module of the user's own, or action values."""
-        if self._module is None and self.spec.algo != "dqn":
-            flatten = nn.Flatten()
-            return Parts(flatten, flatten, flatten, Latent(self.pi, self.vf), self.action, self.value)
-        net = getattr(self, "net", None)
-        if not isinstance(net, ExtractorPolicy):
-            return None
-        of_value = net.features if net.of_value is None else net.of_value
-        return Parts(net.features, net.features, of_value, Latent(net.pi, net.vf), net.action, net.value)
-
     def extract_features(self, obs: Observations) -> Tensor:
         """Return what the hidden layers get for raw observations: the extractor's features ``(B, features_dim)``."""
-        rows, parts = self.rows(obs), self.parts()
+        rows, parts = self.rows(obs), parts_of(self)
         if parts is None or self._module is None:
             return rows
         return parts.features_extractor(self._module._seen(rows))
@@ -250,6 +211,46 @@ class ActionValues(nn.Module):
     def forward(self, obs: Observations) -> Tensor:
         """Return action values ``(B, A)`` for raw observations ``(B, *obs)``."""
         return self.network.outputs(obs)
+
+
+def parts_of(network: Network) -> Parts | None:
+    """Return the parts of a policy's network; None: a module of the user's own, or action values."""
+    if network._module is None and network.spec.algo != "dqn":
+        flatten = nn.Flatten()
+        return Parts(flatten, flatten, flatten, Latent(network.pi, network.vf), network.action, network.value)
+    net = getattr(network, "net", None)
+    if not isinstance(net, ExtractorPolicy):
+        return None
+    of_value = net.features if net.of_value is None else net.of_value
+    return Parts(net.features, net.features, of_value, Latent(net.pi, net.vf), net.action, net.value)
+
+
+def _build_towers(network: Network, towers: str) -> None:
+    """Make a dense layer of each weight in a layout, at its name."""
+    for tower in towers.split():
+        network.add_module(tower, Tower(network.layout.activation))
+    for entry in network.layout.entries:
+        path, _, last = entry.name.rpartition(".")
+        if last == "weight":
+            n_out, n_in = entry.shape
+            tower, _, layer = path.rpartition(".")
+            network.get_submodule(tower).add_module(layer, nn.utils.skip_init(nn.Linear, n_in, n_out))
+
+
+def _normalised(rows: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    return ((rows - mean) / torch.sqrt(var + EPSILON)).clamp(-CLIP, CLIP).float()
+
+
+def _shared(network: Network, layout: Layout) -> tuple[Tensor, list[int] | None]:
+    """Put all parameters into one tensor, where one comparison sees whether any has changed.
+
+    Return it, and where they lie in it; None: something that is trained is no parameter.
+    """
+    parameters, flat = dict(network.named_parameters()), torch.zeros(layout.n_total)
+    for name, place in views(flat, layout).items():
+        if name in parameters:
+            parameters[name].data = place
+    return flat, _places(network) if parameters.keys() == {entry.name for entry in layout.entries} else None
 
 
 def _places(module: nn.Module) -> list[int]:
