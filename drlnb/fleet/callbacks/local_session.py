@@ -70,7 +70,7 @@ class LocalSession:
         held.read_back()  # what a callback has changed in the policy
         metrics = loop.round(self._step if wants_steps(self.callback) else None)
         if held.policy is not None:
-            held.show(self.spec, loop.state())
+            held.policy.show(self.spec, loop.state())
         if loop.episodes_lost:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
         go_on = end_round(self.callback, metrics) and not self._stopping

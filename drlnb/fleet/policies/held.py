@@ -40,11 +40,10 @@ class Held:
 
     def made(self, spec: RlWork) -> Trained:
         """Return what :meth:`trained` does, or the state that the task's seed gives, which is kept."""
-        trained = self.trained()
-        if trained is None:
-            trained = self.drawn = drawn(spec)
-            self.adopt(spec, trained)
-        return trained
+        self.read_back()
+        if self._trained is None:
+            self._trained = self.drawn = drawn(spec)
+        return self._trained
 
     def frozen(self) -> str:
         """Return the name of a parameter that was frozen in the policy; empty: none was."""
@@ -84,12 +83,5 @@ class Held:
     def adopt(self, spec: RlWork, trained: Trained | None) -> None:
         """Go on with another state; None: with that of the seed."""
         self._trained = trained
-        if trained is not None:
-            self.show(spec, trained.state)
-        elif self.policy is not None:
-            self.made(spec)
-
-    def show(self, spec: RlWork, state: State) -> None:
-        """Put what was learnt into the policy; of another network the model gets another policy."""
-        if self.policy is not None and not self.policy.show(spec, state):
-            self.policy = None
+        if self.policy is not None:
+            self.policy.show(spec, self.made(spec).state)

@@ -77,16 +77,12 @@ class Policy(Network):
         self.fill(_flat(state, self.layout), state.published)
 
     # ------------------------------------------------------------------ between the model and its parameters
-    def show(self, spec: RlWork, state: State) -> bool:
-        """Put other parameters in; return whether they are of this network."""
-        if state.published[:32].tobytes() != self.layout.sha:
-            self._model_predicts = None
-            return False
+    def show(self, spec: RlWork, state: State) -> None:
+        """Put other parameters in."""
         self.spec, self.state, self._actor = spec, state, None
         self.fill(_flat(state, self.layout), state.published)
         if self._optimizer is not None:
-            self._optimizer.param_groups[0]["lr"] = _rate(self.spec, self.state)
-        return True
+            self._optimizer.param_groups[0]["lr"] = _rate(spec, state)
 
     def taken(self) -> State:
         """Return the state with what was changed in the parameters since they were put in; the same one if nothing was.
@@ -133,6 +129,8 @@ class Policy(Network):
 
     def get_distribution(self, obs: Observations, action_masks: Tensor | None = None) -> Distribution:
         """Return what the policy may do after observations ``(B, *obs)``; masks are as of :meth:`forward`."""
+        if self.spec.algo == "dqn":
+            raise AttributeError("a DQN has no get_distribution: its action values are q_net(obs)")
         outputs = self.outputs(obs)
         if self.spec.algo == "gpf":  # the first member of the family plays
             family = unpack_family(self.state.published, cast(GpfSettings, settings_of(self.spec)))

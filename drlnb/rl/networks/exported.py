@@ -122,8 +122,10 @@ class Network(nn.Module):
         layout, held = self.layout, self.state_dict(keep_vars=True)
         with torch.no_grad():
             for entry in layout.entries:
-                values = torch.from_numpy(np.array(flat[entry.start : entry.stop]))
-                held[entry.name].copy_(values.view(entry.shape))
+                values, tensor = torch.from_numpy(np.array(flat[entry.start : entry.stop])), held[entry.name]
+                if tensor.shape != entry.shape:
+                    tensor.data = tensor.new_empty(entry.shape)
+                tensor.copy_(values.view(entry.shape))
         if layout.norm_obs:
             statistics = split_statistics(layout.statistics(published))[0]
             for name, values in (("mean", statistics.mean), ("var", statistics.var)):
@@ -178,6 +180,8 @@ class Network(nn.Module):
 
     def predict_values(self, obs: Observations) -> Tensor:
         """Return values ``(B, 1)`` of raw observations ``(B, *obs)``."""
+        if self.spec.algo == "dqn":
+            raise AttributeError("a DQN has no predict_values: its action values are q_net(obs)")
         rows = self.rows(obs)
         if self._module is not None:
             return self._module.critic(rows)[:, None]
