@@ -80,7 +80,7 @@ def test_what_is_set_before_the_first_round_is_learnt_on_from(fleet):
 
 
 def test_a_policy_shows_what_a_run_has_learnt_when_it_has_ended(fleet, capsys):
-    """Until then it is as it was; what is changed in it is undone, with a line: at its next use, or when the run ends."""
+    """Until then it is as it was; what is changed is undone, with a line: at the next use, or when the run ends."""
     model = drlnb.PPO("MlpPolicy", "CartPole-v1", fleet=fleet, **SMALL)
     policy, obs = model.policy, np.zeros(4, np.float32)
     before = policy.value_net.bias.item()

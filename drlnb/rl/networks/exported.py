@@ -66,6 +66,10 @@ class Latent(nn.Module):
         return self.value_net(features)
 
 
+#: What action values have by their policy.
+_OF_POLICY = ("predict", "save", "device", "obs_to_tensor", "observation_space", "action_space", "set_training_mode")
+
+
 class Parts(NamedTuple):
     """The parts of a policy's network, under Stable-Baselines3's names."""
 
@@ -149,7 +153,12 @@ class Network(nn.Module):
         """Return what the layers get for raw observations: normalised or scaled, choices one-hot, keys side by side."""
         form, layout = self._form, self.layout
         if form is None:
-            rows = torch.as_tensor(obs)
+            rows = obs if isinstance(obs, Tensor) else torch.as_tensor(obs)
+            if not torch.jit.is_tracing() and tuple(rows.shape[1:]) != tuple(self._space["shape"]):
+                wanted = f"(B, {', '.join(map(str, self._space['shape']))})"
+                raise ValueError(
+                    f"a policy takes observations {wanted}, got {tuple(rows.shape)}; obs_to_tensor makes them"
+                )
         elif isinstance(obs, Tensor) and obs.shape[1:] == (form.width,):
             rows = obs
         else:
@@ -200,21 +209,25 @@ class Network(nn.Module):
 
 
 class ActionValues(nn.Module):
-    """A network's outputs alone: the action values of a DQN.
+    """The action values of a DQN's policy, whose parameters they share.
 
     Parameters
     ----------
-    network
-        The network, which it shares.
+    policy
+        The policy.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, policy: Network) -> None:
         super().__init__()
-        self.network = network
+        self.policy = policy
 
     def forward(self, obs: Observations) -> Tensor:
         """Return action values ``(B, A)`` for raw observations ``(B, *obs)``."""
-        return self.network.outputs(obs)
+        return self.policy.outputs(obs)
+
+    def __getattr__(self, name: str) -> Tensor | nn.Module:
+        """Return what it has of its policy's: ``predict``, ``save``, ``device``, ..."""
+        return getattr(self.policy, name) if name in _OF_POLICY else super().__getattr__(name)
 
 
 def parts_of(network: Network) -> Parts | None:

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -58,7 +59,6 @@ WAYS = {
     "a vector": by_vector,
     "an optimizer": by_optimizer,
     "new parameters": by_new_parameters,
-    "a layer": lambda policy: (fill(policy, 2.0), [torch.nn.init.ones_(each) for each in policy.parameters()]),
 }
 
 
@@ -119,13 +119,13 @@ def test_a_ring_that_is_loaded_first_is_learnt_from(tmp_path):
 
 
 def test_what_was_cloned_is_learnt_on_from():
-    """Behaviour is cloned by an optimizer of one's own, or by the policy's; then the model prefers it, and learns on."""
+    """Behaviour is cloned by an optimizer of one's own or by the policy's; the model then prefers it, and learns on."""
     for own in (True, False):
-        model = ppo(policy_kwargs={"net_arch": [16]}, learning_rate=1e-5 if own else 0.01)
+        model = ppo(policy_kwargs={"net_arch": [16]}, learning_rate=1e-5 if own else 0.03)
         policy, obs = model.policy, torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
         expert = (obs[:, 0] > 0).long()
-        optimizer = torch.optim.Adam(policy.parameters(), lr=0.01) if own else policy.optimizer
-        for _ in range(60):
+        optimizer = torch.optim.Adam(policy.parameters(), lr=0.03) if own else policy.optimizer
+        for _ in range(30):
             _, log_prob, entropy = policy.evaluate_actions(obs, expert)
             optimizer.zero_grad()
             (-log_prob.mean() - 1e-3 * entropy.mean()).backward()
@@ -144,7 +144,7 @@ def test_a_part_is_loaded_by_name():
     model.policy.load_state_dict(head, strict=False)
     after = model.get_parameters()["policy"]
     assert {name for name in before if not torch.equal(before[name], after[name])} == {"action.weight", "action.bias"}
-    with pytest.raises(RuntimeError, match="size mismatch for action.bias"):
+    with pytest.raises(RuntimeError, match=r"size mismatch for action\.bias"):
         model.policy.load_state_dict({"action.bias": torch.zeros(3)}, strict=False)
 
 
@@ -154,6 +154,35 @@ def test_another_shape_is_told():
     model.policy.action_net.bias.data = torch.zeros(5)
     with pytest.raises(ConfigError, match=r"parameter action.bias must have the shape \(2,\), got \(5,\)"):
         model.predict(np.zeros(4, np.float32))
+
+
+def test_observations_come_in_batches():
+    """One alone is told; `obs_to_tensor` makes a batch of it."""
+    policy = ppo().policy
+    with pytest.raises(ValueError, match=r"a policy takes observations \(B, 4\), got \(4,\); obs_to_tensor makes them"):
+        policy(torch.zeros(4))
+    assert policy(policy.obs_to_tensor(np.zeros(4, np.float32))[0])[0].shape == (1,)
+
+
+def test_a_model_that_has_predicted_is_pickled():
+    """With its policy's parameters."""
+    model = ppo()
+    fill(model.policy)
+    model.predict(np.zeros(4, np.float32))
+    again = pickle.loads(pickle.dumps(model))
+    assert (values(again) == 1.0).all()
+    assert again.predict(np.zeros(4, np.float32), deterministic=True)[0] == 0
+
+
+def test_action_values_predict_as_their_policy():
+    """And are saved as it."""
+    model = dqn()
+    obs = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    found = model.q_net.predict(obs, deterministic=True)[0]
+    np.testing.assert_array_equal(found, model.predict(obs, deterministic=True)[0])
+    np.testing.assert_array_equal(found, model.q_net(torch.from_numpy(obs)).argmax(1))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = model.q_net.nothing
 
 
 def test_a_dqns_target_follows_what_is_changed():
@@ -309,6 +338,52 @@ def test_what_is_answered_has_their_shapes():
     assert policy.action_net(policy.mlp_extractor.forward_actor(obs)).shape == (1, 1)
     assert policy.log_std.shape == (1,)
     assert dqn().policy(torch.zeros(2, 4)).shape == (2,)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_a_distribution_is_of_what_is_predicted(env):
+    """What it judges is what `evaluate_actions` says; its mode is what `predict` cuts to bounds."""
+    model = ppo(env)
+    obs = torch.randn(12, *model.observation_space.shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        actions, _, log_prob = model.policy(obs)
+        known = model.policy.get_distribution(obs)
+        values, judged, entropy = model.policy.evaluate_actions(obs, actions)
+    for found in (judged, known.log_prob(actions)):
+        torch.testing.assert_close(found, log_prob)
+    torch.testing.assert_close(known.entropy(), entropy)
+    assert (values.shape, entropy.shape) == ((12, 1), (12,))
+    np.testing.assert_allclose(known.mode().numpy(), model.predict(obs.numpy(), deterministic=True)[0], atol=1e-5)
+
+
+def test_values_are_those_of_the_whole_answer():
+    """And of `evaluate_actions`."""
+    policy, obs = ppo().policy, torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
+    actions, values, _ = policy(obs)
+    for found in (policy.predict_values(obs), policy.evaluate_actions(obs, actions)[0]):
+        torch.testing.assert_close(found, values)
+    assert values.std() > 0
+
+
+def played(policy, seed):
+    """Play an episode as scripts do; return what it paid."""
+    env, total, ended = gymnasium.make("CartPole-v1"), 0.0, False
+    obs, _ = env.reset(seed=seed)
+    while not ended:
+        obs, reward, terminated, truncated, _ = env.step(policy.predict(obs, deterministic=True)[0])
+        total, ended = total + reward, terminated or truncated
+    return total
+
+
+def test_a_policy_is_evaluated_as_its_model():
+    """Alone as well; our own evaluation takes it, too."""
+    model = ppo().learn(256, local=True)
+    alone = pickle.loads(pickle.dumps(model.policy))
+    assert [played(each, 3) for each in (model, model.policy, alone)] == [played(model, 3)] * 3
+    ours = [
+        drlnb.rl.evaluate(each, "CartPole-v1", n_episodes=3, seed=1).returns for each in (model, model.policy, alone)
+    ]
+    assert ours == [ours[0]] * 3
 
 
 def test_masks_forbid():
