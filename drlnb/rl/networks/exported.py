@@ -123,7 +123,7 @@ class Network(nn.Module):
 
     def fill(self, flat: np.ndarray, published: np.ndarray) -> None:
         """Put the values of a learner's flat vector ``(n_total,)`` in, and the statistics of a published buffer."""
-        layout, held = self.layout, self.state_dict(keep_vars=True)
+        layout, held = self.layout, _tensors(self)
         with torch.no_grad():
             for entry in layout.entries:
                 values, tensor = torch.from_numpy(np.array(flat[entry.start : entry.stop])), held[entry.name]
@@ -141,7 +141,7 @@ class Network(nn.Module):
             known = self._flat.numpy().view(np.uint32)
             if np.array_equal(known, flat.view(np.uint32)):
                 return {}
-        held, found = self.state_dict(), dict[str, np.ndarray]()
+        held, found = _tensors(self), dict[str, np.ndarray]()
         for entry in self.layout.entries:
             values = np.asarray(held[entry.name].detach().cpu(), np.float32)
             if values.shape != entry.shape or values.tobytes() != flat[entry.start : entry.stop].tobytes():
@@ -268,6 +268,11 @@ def _shared(network: Network, layout: Layout) -> tuple[Tensor, list[int] | None]
         if name in parameters:
             parameters[name].data = place
     return flat, _places(network) if parameters.keys() == {entry.name for entry in layout.entries} else None
+
+
+def _tensors(network: Network) -> dict[str, Tensor]:
+    """Return all that a layout may name."""
+    return {**dict(network.named_buffers()), **dict(network.named_parameters())}
 
 
 def _places(module: nn.Module) -> list[int]:
