@@ -359,8 +359,8 @@ def _set(model: Algorithm, name: str, value: object) -> None:
     """Change one of its settings, wherever it trains or rests."""
     if name == "policy" and hasattr(value, "state_dict"):
         raise AttributeError(
-            f"policy of a {type(model).__name__} is a copy: set_parameters(...) changes the model, and policy_kwargs "
-            "or a policy function its network"
+            f"policy of a {type(model).__name__} cannot be replaced: policy.load_state_dict(...) changes its "
+            "parameters, and policy_kwargs or a policy function its network"
         )
     if model._live is not None:
         model._live.set(name, live_value(model.spec, PREFIX + name, value))
@@ -386,8 +386,8 @@ def _alter(model: Algorithm, given: Row, where: str) -> None:
         raise ConfigError(problem)
     model.spec = spec
     model._actor = model._loaded = None
-    if trained is None or trained.n_rounds == 0:
-        model.trained = None  # made from its seed when it is needed
+    if trained is None or trained is model._held.drawn:
+        model.adopt(None)  # made from its seed when it is needed
         return
     state = replace(trained.state, facts={**facts, "live": live})
     envs = trained.envs if model.n_envs == n_envs else None

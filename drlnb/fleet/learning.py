@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -25,7 +26,7 @@ from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import SOURCE_KEYS, RlWork
-from drlnb.rl.checkpoints.trained import Trained, anew
+from drlnb.rl.checkpoints.trained import State, Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.policies import is_module
 from drlnb.rl.networks.same_bits import one_thread
@@ -78,12 +79,18 @@ class Trainable(Model):
 
     def _state(self) -> Trained:
         take_over(self)
-        return super()._state() if self._live is None else self._live.trained()
+        if self._live is None:
+            return super()._state()
+        self._held.read_back()
+        return self._live.trained()
 
     @property
     def parameters(self) -> "npt.NDArray[np.uint8]":
         """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
-        return super().parameters if self._live is None else self._live.parameters
+        if self._live is None:
+            return super().parameters
+        self._held.read_back()
+        return self._live.parameters
 
     @property
     def num_timesteps(self) -> int:
@@ -195,7 +202,7 @@ def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: 
         session = LocalSession(
             spec, start, callbacks, callbacks.settings(spec.n_envs), _torch_device(model.device, spec)
         )
-        model._live = session.loop
+        model._live, model._held.elsewhere = session.loop, session.loop.put
         try:
             callbacks.init_callback(model, session)
             model.adopt(session.follow())
@@ -203,7 +210,7 @@ def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: 
             model.adopt(session.loop.trained(envs=False))
             raise
         finally:
-            model._live = None
+            model._live = model._held.elsewhere = None
 
 
 def learn_on_fleet(model: Trainable, total: int, callbacks: CallbackList, *, reset: bool) -> None:
@@ -236,7 +243,16 @@ def launch(
     begun = {} if start is None else {spec.name: start}
     model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
     _begin(model, spec, start)
+    model._held.elsewhere = partial(_refuse_change, model._run.id)
     return model._run
+
+
+def _refuse_change(run: str, state: State) -> None:
+    """Refuse what was changed in the policy of a model that a run trains."""
+    del state
+    raise ConfigError(
+        f"what was changed in model.policy while run {run} trains it is undone: wait for the run, or stop it"
+    )
 
 
 def take_over(model: Trainable) -> None:
@@ -244,7 +260,11 @@ def take_over(model: Trainable) -> None:
     run = model._run
     if run is None or not run.ended:
         return
-    model._run = None
+    try:
+        model._held.read_back()
+    except ConfigError as error:  # nothing is lost but that: the run's outcome comes
+        say(str(error))
+    model._run = model._held.elsewhere = None
     (task,) = run.specs
     with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
         model.adopt(newest(model.spec, run.out / "checkpoints" / task))
@@ -275,7 +295,7 @@ def move(model: Trainable, spec: RlWork) -> None:
     """Have a model go on with new episodes in another environment."""
     model.spec = spec
     if model.trained is not None:
-        model.trained = replace(model.trained, envs=None)
+        model.adopt(replace(model.trained, envs=None))
 
 
 def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
@@ -290,9 +310,14 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
     resting(model)
     _look_again(model)
     trained = model.trained
-    if trained is None or trained.n_rounds == 0:
+    if name := model._held.frozen():
+        raise ConfigError(
+            f"{name} of model.policy is frozen, and would be trained all the same: freeze it in a network of your own "
+            "(policy= or features_extractor_class), or set requires_grad again"
+        )
+    if trained is None or trained is model._held.drawn:
         return replace(model.spec, total_timesteps=total), None
-    if reset:
+    if reset and trained.n_rounds:
         trained = anew(trained, model.n_envs)
     spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
     return spec, republished(spec, trained)

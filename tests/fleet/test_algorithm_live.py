@@ -66,6 +66,40 @@ def test_a_cluster_gives_the_bits_of_one_process(fleet):
     check_laws(models[1].fleet.trainings[-1].out)
 
 
+def test_what_is_set_before_the_first_round_is_learnt_on_from(fleet):
+    """On a cluster as in this process: parameters that were set in the policy of a model that has learnt nothing."""
+    there, here = (drlnb.PPO("MlpPolicy", "CartPole-v1", fleet=fleet, **SMALL) for _ in range(2))
+    for model in (there, here):
+        for parameter in model.policy.parameters():
+            parameter.data.mul_(0.5)
+    there.learn(256)
+    here.learn(256, local=True)
+    assert np.array_equal(there.parameters, here.parameters)
+    assert not np.array_equal(there.parameters, drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL).learn(256).parameters)
+    check_laws(there.fleet.trainings[-1].out)
+
+
+def test_a_policy_shows_what_a_run_has_learnt_when_it_has_ended(fleet, capsys):
+    """Until then it is as it was; what is changed is undone, with a line: at the next use, or when the run ends."""
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", fleet=fleet, **SMALL)
+    policy, obs = model.policy, np.zeros(4, np.float32)
+    before = policy.value_net.bias.item()
+    run = model.submit(10_000_000)
+    policy.value_net.bias.data.fill_(7.0)
+    with pytest.raises(ConfigError, match=rf"changed in model.policy while run {run.id} trains it is undone: wait"):
+        model.predict(obs)
+    assert policy.value_net.bias.item() == before
+    model.predict(obs)
+    policy.value_net.bias.data.fill_(7.0)
+    wait_until(lambda: run.tasks["CartPole-v1"].n_timesteps >= 256, "two rounds")
+    run.stop()
+    run.wait()
+    assert model.policy is policy
+    assert policy.value_net.bias.item() not in (7.0, before)
+    assert "while run" in capsys.readouterr().err
+    assert model.num_timesteps > 0
+
+
 @pytest.mark.filterwarnings("ignore:.*reward_scale")
 def test_rings_and_temperatures_go_on_as_in_one_process(fleet):
     """DQN and GPF: first budget, going on, a new budget, each on a cluster and here; equal after each."""

@@ -59,14 +59,18 @@ class LocalSession:
             while self.loop.n_timesteps < self.spec.total_timesteps and self._round():
                 pass
             self.callback.on_training_end()
+            self.callback.model._held.read_back()
             return self.loop.trained()
         finally:
             self.loop.close()
 
     def _round(self) -> bool:
-        loop, before = self.loop, self.loop.n_timesteps
+        loop, before, held = self.loop, self.loop.n_timesteps, self.callback.model._held
         self._stopping = False
+        held.read_back()  # what a callback has changed in the policy
         metrics = loop.round(self._step if wants_steps(self.callback) else None)
+        if held.policy is not None:
+            held.policy.show(self.spec, loop.state())
         if loop.episodes_lost:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
         go_on = end_round(self.callback, metrics) and not self._stopping
@@ -84,6 +88,7 @@ class LocalSession:
             n_timesteps = self.loop.n_timesteps + n_steps * self.spec.n_envs
             with counted_as(self.callback.model, n_timesteps):
                 self._stopping = not hear_step(self.callback, n_timesteps, told)
+            self.callback.model._held.read_back()
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]

@@ -6,12 +6,14 @@ from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
 
 from drlnb.fleet.policies.files import File, newest, save_model
+from drlnb.fleet.policies.held import Held
 from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.tensors import tensors_of
 from drlnb.fleet.policies.vec_env import VecEnv
@@ -19,15 +21,15 @@ from drlnb.records.attributes import assignable, no_attribute
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, settings_class
-from drlnb.rl.checkpoints.trained import State, Trained
-from drlnb.rl.networks.same_bits import one_thread
+from drlnb.rl.checkpoints.trained import Trained
 
 if TYPE_CHECKING:
     import gymnasium
     import torch
 
+    from drlnb.fleet.policies.torch_policy import Policy
     from drlnb.rl.acting.actors import Actor
-    from drlnb.rl.networks.exported import Outputs, Policy
+    from drlnb.rl.networks.exported import ActionValues
 
 __all__ = ["KINDS", "Model", "counted_as", "load_model"]
 
@@ -44,13 +46,13 @@ _WAYS = {
 
 #: What users of Stable-Baselines3 read of a model and there is not here -> what has it instead.
 _READ = {
-    "q_net": "it is a DQN's; policy.outputs is the network of any model",
-    "q_net_target": "a saved model's optimizer.safetensors holds its tensors; set_parameters sets it with the network",
+    "q_net": "it is a DQN's; policy.get_distribution(obs) has another model's probabilities",
+    "q_net_target": "a saved model's optimizer.safetensors holds its tensors; what is changed in q_net changes it, too",
     "dump_logs": "a round's end writes its scalars, learn(log_interval=...) prints them",
     "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
     "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",
     "lr_schedule": "settings has learning_rate",
-    "optimizer": "run checkpoints hold its state",
+    "optimizer": "policy.optimizer is one over its parameters, with moments of its own; checkpoints hold learn's",
     "get_vec_env": "get_env() steps copies of the environment",
     "env": "run.load(task).get_env() gives copies, to be stepped by hand",
     "use_sde": "it is a setting of PPO",
@@ -111,8 +113,8 @@ class Model:
 
     #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
     spec: RlWork
-    #: What was learnt; None: not trained yet.
-    trained: Trained | None
+    #: What was learnt, and the policy that users hold of it.
+    _held: Held
     _actor: "Actor | None"
     #: What the actor has loaded.
     _loaded: npt.NDArray[np.uint8] | None
@@ -131,8 +133,13 @@ class Model:
     action_space = property(lambda self: _space(self.spec.action_space), doc="What the environment takes.")
 
     def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:
-        self.spec, self.trained = spec, trained
+        self.spec, self._held = spec, Held(trained)
         self._actor = self._loaded = None
+
+    @property
+    def trained(self) -> Trained | None:
+        """What was learnt, with what was changed in :attr:`policy`; None: nothing yet."""
+        return self._held.trained()
 
     @property
     def settings(self) -> Mapping[str, object]:
@@ -142,7 +149,7 @@ class Model:
 
     def __getattr__(self, name: str) -> object:
         """Return a setting."""
-        if "trained" in self.__dict__ and name in self.spec.hyperparameters:
+        if "_held" in self.__dict__ and name in self.spec.hyperparameters:
             return self.settings[name]
         way = _READ.get(name) or ("spec" in self.__dict__ and settings_class(self.spec.algo).UNSUPPORTED.get(name))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{(way and f': {way}') or ''}")
@@ -176,20 +183,11 @@ class Model:
 
     def _state(self) -> Trained:
         """Return the state; an untrained model's is made from its seed, which loads torch."""
-        if self.trained is None:
-            from drlnb.rl.algorithms.registry import make_learner
+        return self._held.made(self.spec)
 
-            with one_thread():
-                learner = make_learner(self.spec)
-            facts, buffer = learner.state()
-            state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
-            self.adopt(Trained(state=state, n_rounds=0, n_timesteps=0))
-        assert self.trained is not None
-        return self.trained
-
-    def adopt(self, trained: Trained) -> None:
-        """Go on with another state."""
-        self.trained = trained
+    def adopt(self, trained: Trained | None) -> None:
+        """Go on with another state; None: with that of its seed."""
+        self._held.adopt(self.spec, trained)
 
     def predict(
         self,
@@ -247,17 +245,21 @@ class Model:
     # ------------------------------------------------------------------ what it is made of
     @property
     def policy(self) -> "Policy":
-        """Its most likely actions as a ``torch.nn.Module``: a copy, on the CPU, as for ``torch.onnx.export``."""
-        from drlnb.rl.networks.exported import Policy
+        """Its networks, a ``torch.nn.Module`` on the CPU; what is changed in it is changed in the model."""
+        from drlnb.fleet.policies.torch_policy import Policy
 
-        return Policy(self.spec, self.parameters)
+        _ = self.parameters  # what has ended is taken over
+        policy = self._held.policy
+        if policy is None:
+            policy = self._held.policy = Policy(self.spec, self._state().state, WeakMethod(self.predict))
+        return policy
 
     @property
-    def q_net(self) -> "Outputs":
-        """Action values of a DQN as a ``torch.nn.Module``: a copy, on the CPU."""
+    def q_net(self) -> "ActionValues":
+        """Action values of a DQN, a ``torch.nn.Module``: the network of :attr:`policy`."""
         if self.spec.algo != "dqn":
             raise AttributeError
-        return self.policy.outputs
+        return cast("ActionValues", self.policy.q_net)
 
     def get_env(self, render_mode: str | None = None) -> VecEnv:
         """Return its environments to be stepped by hand, copies of those that it learns in; close them afterwards.

@@ -14,7 +14,7 @@ from drlnb.fleet.policies.files import save_model
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, make_learner, off_policy
-from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
 from drlnb.rl.normalise import Moments
@@ -22,10 +22,34 @@ from drlnb.rl.normalise import Moments
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["republished", "save_ring", "save_with_ring", "tensors_of", "with_ring", "with_statistics", "with_tensors"]
+    from drlnb.rl.networks.layout import Layout
+
+__all__ = [
+    "drawn",
+    "republished",
+    "save_ring",
+    "save_with_ring",
+    "tensors_of",
+    "with_ring",
+    "with_statistics",
+    "with_tensors",
+    "with_values",
+]
 
 #: What the file of a replay ring ends with.
 _RING = ".safetensors"
+
+
+def drawn(spec: RlWork) -> Trained:
+    """Return the state that a task's seed gives."""
+    import torch
+
+    with one_thread(), torch.enable_grad():  # a network is tried, whoever asks for it first
+        learner = make_learner(spec)
+    facts, buffer = learner.state()
+    return Trained(
+        state=State(published=learner.published(), facts=facts, buffer=np.array(buffer)), n_rounds=0, n_timesteps=0
+    )
 
 
 def tensors_of(spec: RlWork, trained: Trained) -> "dict[str, torch.Tensor]":
@@ -38,32 +62,48 @@ def tensors_of(spec: RlWork, trained: Trained) -> "dict[str, torch.Tensor]":
 
 
 def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) -> Trained:
-    """Return a state with some tensors changed, or with `exact` all, a target network's too; the optimiser's stay.
+    """Return a state with some tensors changed, or with `exact` all; see :func:`with_values`.
 
     Raises
     ------
     ConfigError
         If a tensor is unknown, missing or of another shape.
     """
+    import torch
+
     inner = given.get("policy", given) if isinstance(given, Mapping) else given
     if not isinstance(given, Mapping) or not isinstance(inner, Mapping):
         raise ConfigError(f"parameters must be what get_parameters() returns, got {type(given).__name__}")
     if strange := [] if inner is given else sorted(map(str, given.keys() - {"policy"})):
         raise ConfigError(f"parameters hold {strange[0]!r}, which is not set: there is 'policy' alone, no optimiser's")
-    buffer, layout = np.array(trained.state.buffer), make_actor(spec).layout
-    n_rows = 4 if off_policy(spec.algo) else 1  # two rows of moments between the parameters and the target network's
-    rows = buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1)
-    wanted = {entry.name: entry for entry in layout.entries}
+    layout = make_actor(spec).layout
+    wanted = {entry.name for entry in layout.entries}
     if unknown := [str(name) for name in inner if name not in wanted]:
         raise ConfigError(f"parameters hold an unknown tensor {unknown[0]!r}{nearest(unknown[0], wanted)}")
-    if missing := [name for name in wanted if exact and name not in inner]:
+    if missing := [entry.name for entry in layout.entries if exact and entry.name not in inner]:
         raise ConfigError(f"parameters lack the tensor {missing[0]!r}; exact_match=False leaves it as it is")
-    for name, value in inner.items():
-        array, entry = np.asarray(value, np.float32), wanted[name]
+    values = {str(name): np.asarray(torch.as_tensor(value).detach().cpu(), np.float32) for name, value in inner.items()}
+    return replace(trained, state=with_values(layout, spec.algo, trained.state, values))
+
+
+def with_values(layout: "Layout", algo: str, state: State, values: Mapping[str, np.ndarray]) -> State:
+    """Return a state with some tensors changed, a target network's too; the optimiser's stay.
+
+    Raises
+    ------
+    ConfigError
+        If one is of another shape.
+    """
+    buffer, published = np.array(state.buffer), np.array(state.published)
+    n_rows = 4 if off_policy(algo) else 1  # two rows of moments between the parameters and the target network's
+    rows = buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1)
+    for name, array in values.items():
+        entry = layout[name]
         if array.shape != entry.shape:
             raise ConfigError(f"parameter {name} must have the shape {entry.shape}, got {array.shape}")
         rows[:: max(n_rows - 1, 1), entry.start : entry.stop] = array.ravel()
-    return republished(spec, replace(trained, state=replace(trained.state, buffer=buffer)))
+    published[layout.policy_offset :] = rows[0, : layout.n_policy].view(np.uint8)
+    return replace(state, buffer=buffer, published=published)
 
 
 def with_statistics(spec: RlWork, trained: Trained, theirs: object) -> Trained:

@@ -35,7 +35,7 @@ class NumpyMlp:
     """
 
     def __init__(self, activation: str, *, scaled: bool = False, features: bool = False) -> None:
-        self._activate, self._scaled, self._features = NUMPY[activation], scaled, features
+        self._activation, self._scaled, self._features = activation, scaled, features
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -51,10 +51,11 @@ class NumpyMlp:
         x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
         if self._scaled:
             x = x / np.float32(255.0)
+        activate = NUMPY[self._activation]  # not kept: a function of no name cannot be pickled, and models are
         for weight, bias in self._layers[:-1]:
             x = x @ weight
             x += bias
-            x = self._activate(x)
+            x = activate(x)
         weight, bias = self._layers[-1]
         outputs: np.ndarray = x @ weight
         outputs += bias

@@ -39,6 +39,22 @@ class Model(Protocol):
     version: int
 
 
+class State(Protocol):
+    """What a policy's parameters are of."""
+
+    published: np.ndarray
+
+
+class Policy(Protocol):
+    """What ``model.policy`` is."""
+
+    spec: RlWork
+
+    def parameters(self) -> object: ...
+
+    def taken(self) -> State: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Returns of whole episodes."""
@@ -71,7 +87,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model,
+    model: Model | Policy,
     env: object = None,
     *,
     n_episodes: int = 40,
@@ -83,7 +99,7 @@ def evaluate(
     Parameters
     ----------
     model
-        What ``drlnb.PPO`` and its kin are, and ``run.load()`` returns.
+        What ``drlnb.PPO`` and its kin are, and ``run.load()`` returns; or its ``policy``.
     env
         An id, a class, a function, or an environment that was made, with the same spaces; copies of it are played.
         None: the environment that it was trained on.
@@ -116,8 +132,16 @@ def evaluate(
                     f"{moved.env} has the {name.replace('_', ' ')} {space}, the model was trained on {wanted}"
                 )
         spec = moved
-    outcome = evaluate_parameters(spec, model.parameters, n_episodes=n_episodes, deterministic=deterministic, seed=seed)
-    return replace(outcome, version=model.version)
+    parameters, version = _published(model)
+    outcome = evaluate_parameters(spec, parameters, n_episodes=n_episodes, deterministic=deterministic, seed=seed)
+    return replace(outcome, version=version)
+
+
+def _published(model: Model | Policy) -> tuple[np.ndarray, int]:
+    """Return what a model's actors need, and the version of that; a policy does not know its own."""
+    if isinstance(model.parameters, np.ndarray):
+        return model.parameters, model.version
+    return model.taken().published, 0
 
 
 def evaluate_parameters(

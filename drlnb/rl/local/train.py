@@ -156,11 +156,20 @@ class LocalLoop:
             self._learner.stage(worker, fragment)
         return self._learner.finish()
 
+    def state(self) -> State:
+        """Return the parameters as they are now, and what the learner needs to go on from them."""
+        facts, buffer = self._learner.state()
+        return State(published=np.array(self.parameters), facts=facts, buffer=np.array(buffer))
+
+    def put(self, state: State) -> None:
+        """Go on from other parameters: they are learnt from next, and acted with from the next round on."""
+        self._learner.kept.restore(state.facts, state.buffer)
+        self.parameters = self._learner.published()
+
     def trained(self, *, envs: bool = True) -> Trained:
         """Return where this training stands now, independent of what comes after; `envs`: with the environments."""
-        facts, buffer = self._learner.state()
         return Trained(
-            state=State(published=np.array(self.parameters), facts=facts, buffer=np.array(buffer)),
+            state=self.state(),
             n_rounds=self.n_rounds,
             n_timesteps=self.n_timesteps,
             elapsed_s=self._elapsed_s,

@@ -79,30 +79,42 @@ def test_what_is_left_out_stays(kind):
     assert all(torch.equal(after[name], before[name] + 1) for name in most)
 
 
-@pytest.mark.parametrize("kind", [ppo, dqn])
-def test_copies_cannot_be_loaded_into(kind):
-    """Neither a policy nor a DQN's network: nobody would act with it; what they lack names what has it."""
-    model = kind()
-    for copy in (model.policy, model.policy.outputs):
-        with pytest.raises(ConfigError, match=r"a model's policy is a copy: model.set_parameters"):
-            copy.load_state_dict(copy.state_dict())
-        for name in ("predict", "save", "evaluate_actions", "get_distribution", "predict_values", "net_arch"):
-            with pytest.raises(AttributeError, match=rf"a model's policy is a module alone, without {name}: \w+"):
-                getattr(copy, name)
-        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-            _ = copy.nothing
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_of_a_policy_are_saved_and_loaded(tmp_path, kind):
+    """Random ones are loaded into it, the model acts with them, and the file holds them."""
+    model = KINDS[kind]()
+    before, generator = model.policy.state_dict(), torch.Generator().manual_seed(7)
+    mine = {name: torch.rand(tensor.shape, generator=generator) for name, tensor in before.items()}
+    model.policy.load_state_dict(mine)
+    loaded = type(model).load(model.save(tmp_path / "m"), trust=True)
+    for each in (model, loaded):
+        assert all(torch.equal(mine[name], tensor) for name, tensor in each.policy.state_dict().items())
+    np.testing.assert_array_equal(acts(loaded), acts(model))
+    assert loaded.learn(16, local=True).num_timesteps == 16
+
+
+def test_parameters_of_a_q_net_are_saved_and_loaded(tmp_path):
+    """As those of its policy, by names of its own."""
+    model = dqn()
+    mine = {name: torch.rand_like(tensor) for name, tensor in model.q_net.state_dict().items()}
+    model.q_net.load_state_dict(mine)
+    loaded = drlnb.DQN.load(model.save(tmp_path / "m"))
+    assert all(torch.equal(mine[name], tensor) for name, tensor in loaded.q_net.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_alone_is_saved_as_a_module(kind):
-    """By torch; it acts as the model did, and a DQN's network prefers what the model does."""
+def test_a_policy_alone_is_saved(tmp_path, kind):
+    """By torch, or into a file as the model's; it acts as the model did."""
     model, file = KINDS[kind](), io.BytesIO()
     torch.save(model.policy, file)
     file.seek(0)
-    alone, obs = torch.load(file, weights_only=False), torch.from_numpy(seen(model))
-    np.testing.assert_allclose(alone(obs).numpy(), acts(model), atol=1e-5)
-    if model.spec.algo == "dqn":
-        np.testing.assert_array_equal(alone.outputs(obs).argmax(dim=1).numpy(), acts(model))
+    model.policy.save(tmp_path / "policy")
+    loaded = type(model.policy).load(tmp_path / "policy.zip", trust=True)
+    for alone in (torch.load(file, weights_only=False), loaded):
+        np.testing.assert_array_equal(alone.predict(seen(model), deterministic=True)[0], acts(model))
+        with torch.no_grad():
+            np.testing.assert_allclose(alone.greedy(torch.from_numpy(seen(model))).numpy(), acts(model), atol=1e-5)
+        assert torch.equal(next(iter(alone.parameters())), next(iter(model.policy.parameters())))
 
 
 @pytest.mark.filterwarnings("error")

@@ -95,10 +95,12 @@ def test_what_nothing_reads_is_refused_with_the_way(name, way):
 
 
 def test_a_policy_cannot_be_put_in_its_place():
-    """It is a copy, compiled or not; another policy by its name is a setting."""
+    """Nor one that is compiled; another policy by its name is a setting."""
     model = ppo()
     for policy in (model.policy, torch.nn.Linear(4, 2)):
-        with pytest.raises(AttributeError, match=r"policy of a PPO is a copy: set_parameters\(...\) changes the model"):
+        with pytest.raises(
+            AttributeError, match=r"policy of a PPO cannot be replaced: policy.load_state_dict\(...\) changes"
+        ):
             model.policy = policy
     assert model.settings["policy"] == "MlpPolicy"
 

@@ -106,12 +106,26 @@ def test_a_network_of_its_authors_needs_trust_all_the_same(tmp_path):
 
 
 # -------------------------------------------------------------------- export
-def test_a_policy_takes_what_export_scripts_say():
-    """`deterministic=True` is what it does; samples are the model's."""
-    policy, obs = ppo("Pendulum-v1").policy, torch.zeros(2, 3)
-    assert torch.equal(policy(obs, deterministic=True), policy(obs))
-    with pytest.raises(ConfigError, match=r"most likely actions: model.predict\(obs\) draws samples"):
-        policy(obs, deterministic=False)
+class Exported(torch.nn.Module):
+    """What scripts for Stable-Baselines3 put around a policy."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observation):
+        return self.policy(observation, deterministic=True)
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_a_policy_is_exported_by_the_usual_wrapper(env):
+    """Actions, values and log-probabilities come out of the traced program as of the policy."""
+    model = ppo(env)
+    obs = torch.zeros(2, *model.observation_space.shape)
+    with torch.no_grad():
+        traced = torch.export.export(Exported(model.policy), (obs,)).module()
+        for found, wanted in zip(traced(obs), model.policy(obs, deterministic=True), strict=True):
+            torch.testing.assert_close(found, wanted)
 
 
 # -------------------------------------------------------------------- loggers
