@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
+from drlnb.records.episodes import Episode
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.checkpoints.trained import Trained, anew
@@ -93,10 +95,22 @@ class Trainable(Model):
         return super().num_timesteps if live is None else live.n_timesteps
 
     @property
-    def ep_info_buffer(self) -> list[dict[str, float]]:
-        """Return and length of the latest 100 episodes, as ``{"r", "l"}``."""
+    def ep_info_buffer(self) -> deque[dict[str, float]]:
+        """Return and length of the latest `stats_window_size` episodes, as ``{"r", "l"}``."""
+        return deque([{"r": float(each[0]), "l": float(each[1])} for each in self._latest()], self._window)
+
+    @property
+    def ep_success_buffer(self) -> deque[bool]:
+        """Whether each of the same episodes succeeded, of those whose environment judges that."""
+        return deque([bool(each[2]) for each in self._latest() if len(each) > 2], self._window)
+
+    @property
+    def _window(self) -> int:
+        return int(self.settings["stats_window_size"])
+
+    def _latest(self) -> tuple[Episode, ...]:
         held = self._live or self.trained
-        return [{"r": float(each[0]), "l": float(each[1])} for each in (held.episodes if held else ())]
+        return held.episodes if held else ()
 
     def live_env(self) -> VecEnv | None:
         """Return the environments that learn in this process now; None where there are none."""

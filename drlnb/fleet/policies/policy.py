@@ -57,7 +57,6 @@ _READ = {
     "sde_sample_freq": "it is a setting of PPO",
     "train": "learn(...) makes gradient steps, round by round",
     "collect_rollouts": "learn(...) collects, round by round",
-    "ep_success_buffer": "rollout/success_rate is among the metrics of a round",
     "policy_class": "settings['policy'] has its name",
     "action_noise": "exploration is the algorithm's own",
     "start_time": "time/time_elapsed is among the metrics of a round",

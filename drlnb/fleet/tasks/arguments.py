@@ -31,7 +31,6 @@ _FIXED: Plain = {
     "replay_buffer_kwargs": None,
     "optimize_memory_usage": False,
     "n_steps": 1,
-    "stats_window_size": 100,
     "_init_setup_model": True,
 }
 #: Names that Stable-Baselines3 knows, or knew, elsewhere -> what does it here.
@@ -108,7 +107,8 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     except TypeError as error:
         raise TypeError(f"{name}() {error}") from None
     given = {**arguments.arguments}
-    problems = []
+    problems = [kind.check_value(key, given[key]) for key in kind.names() if isinstance(given.get(key), str)]
+    problems = [problem for problem in problems if problem]
     for key in sorted((given.keys() & _FIXED.keys()) - set(kind.names())):
         value = given.pop(key)
         if value not in kind.MEANS_NOTHING.get(key, (_FIXED[key],)):

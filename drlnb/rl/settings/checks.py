@@ -40,7 +40,6 @@ __all__ = [
 
 #: Stable-Baselines3's arguments that no algorithm here takes, and why.
 NEVER: Mapping[str, str] = {
-    "stats_window_size": "returns are averaged over the last 100 episodes",
     "tensorboard_log": "it belongs to a model; tasks are tracked by fleet.train with track='tensorboard'",
     "device": "a task computes on the slots of its fleet",
     "seed": "the seed is the task's, not a hyper-parameter",
@@ -212,6 +211,9 @@ class Settings(Declared, ABC):
     MEANS_NOTHING: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     #: Keys of ``policy_kwargs`` that networks with a name take; a factory takes any.
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset()
+
+    #: Episodes that the rolling means of returns, lengths and successes cover.
+    stats_window_size: int = setting(100, WHOLE)
 
     @classmethod
     def live(cls) -> frozenset[str]:
