@@ -97,20 +97,12 @@ class Trainable(Model):
     @property
     def ep_info_buffer(self) -> deque[dict[str, float]]:
         """Return and length of the latest `stats_window_size` episodes, as ``{"r", "l"}``."""
-        return deque([{"r": float(each[0]), "l": float(each[1])} for each in self._latest()], self._window)
+        return deque([{"r": float(each[0]), "l": float(each[1])} for each in _latest(self)], _window(self))
 
     @property
     def ep_success_buffer(self) -> deque[bool]:
         """Whether each of the same episodes succeeded, of those whose environment judges that."""
-        return deque([bool(each[2]) for each in self._latest() if len(each) > 2], self._window)
-
-    @property
-    def _window(self) -> int:
-        return int(self.settings["stats_window_size"])
-
-    def _latest(self) -> tuple[Episode, ...]:
-        held = self._live or self.trained
-        return held.episodes if held else ()
+        return deque([bool(each[2]) for each in _latest(self) if len(each) > 2], _window(self))
 
     def live_env(self) -> VecEnv | None:
         """Return the environments that learn in this process now; None where there are none."""
@@ -131,6 +123,15 @@ class Trainable(Model):
 
     def get_vec_normalize_env(self) -> None:
         """Return None: the model holds its statistics itself."""
+
+
+def _latest(model: Trainable) -> tuple[Episode, ...]:
+    held = model._live or model.trained
+    return held.episodes if held else ()
+
+
+def _window(model: Trainable) -> int:
+    return int(model.spec.hyperparameters["stats_window_size"])
 
 
 def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | None], VecEnv]) -> VecEnv:

@@ -8,12 +8,13 @@ import io
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from drlnb.fleet.faces import say
-from drlnb.fleet.plain import Plain, Row
+from drlnb.fleet.plain import Plain
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.files import pack, unpack
@@ -35,7 +36,9 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 ATTRIBUTES = ("verbose", "tensorboard_log")
 
 
-def save_model(path: File, spec: RlWork, trained: Trained, attributes: Plain | None = None) -> Path | BinaryIO:
+def save_model(
+    path: File, spec: RlWork, trained: Trained, attributes: Mapping[str, object] | None = None
+) -> Path | BinaryIO:
     """Write a model; an older file of that name is replaced only when the new one is whole.
 
     Snapshots of environments and the replay ring are left out: they belong to a run's checkpoints.
@@ -123,7 +126,7 @@ def load_model(path: File, *, trust: bool = False, elsewhere: bool = False) -> t
     return spec, trained
 
 
-def attributes_of(path: File) -> Row:
+def attributes_of(path: File) -> dict[str, object]:
     """Return the attributes that a model was saved with; raises as :func:`load_model`."""
     saved = _read(path)[1].facts.get("attributes", {})
     return {name: saved[name] for name in ATTRIBUTES if name in saved}

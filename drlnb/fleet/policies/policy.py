@@ -1,7 +1,7 @@
 """Use a trained policy: predict, save."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -303,16 +303,20 @@ class Model:
         ConfigError
             If it cannot be written there, `exclude` names what the model needs, or `include` what no file holds.
         """
-        out, into = (set[str](each or ()) for each in (exclude, include))
-        for name in sorted(out - into - _NEVER_SAVED - {*ATTRIBUTES}):
-            raise ConfigError(
-                f"exclude takes {' and '.join(ATTRIBUTES)}, not {name}: a model is made of its settings, and "
-                "load(path, NAME=value) changes one"
-            )
-        for name in sorted(into - self.settings.keys() - {*ATTRIBUTES}):
-            raise ConfigError(f"include: {name} is in no file; it holds {', '.join(ATTRIBUTES)} and all settings")
-        written = [name for name in ATTRIBUTES if name in into or name not in out]
+        written = _written(set(exclude or ()), set(include or ()), self.settings)
         return save_model(path, self.spec, self._state(), {name: getattr(self, name, None) for name in written})
+
+
+def _written(out: set[str], into: set[str], settings: Collection[str]) -> list[str]:
+    """Return which attributes a model's file shall hold; ConfigError as of :meth:`Model.save`."""
+    for name in sorted(out - into - _NEVER_SAVED - {*ATTRIBUTES}):
+        raise ConfigError(
+            f"exclude takes {' and '.join(ATTRIBUTES)}, not {name}: a model is made of its settings, and "
+            "load(path, NAME=value) changes one"
+        )
+    for name in sorted(into - set(settings) - {*ATTRIBUTES}):
+        raise ConfigError(f"include: {name} is in no file; it holds {', '.join(ATTRIBUTES)} and all settings")
+    return [name for name in ATTRIBUTES if name in into or name not in out]
 
 
 @contextlib.contextmanager

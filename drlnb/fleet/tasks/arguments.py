@@ -1,7 +1,7 @@
 """Turn the arguments of Stable-Baselines3's constructors into a task, or one clear error."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -152,6 +152,10 @@ def described(algo: str, given: Row) -> RlWork:
         from drlnb.rl.networks.modules import build
 
         build(made)  # whoever gives a network of their own is told here what is wrong with it
+    if isinstance(made.hyperparameters["policy_kwargs"].get("optimizer_class"), Mapping):
+        from drlnb.rl.networks.own_optimizer import own_optimizer
+
+        own_optimizer(made)
     return made
 
 
@@ -175,8 +179,9 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
         of["policy_kwargs"].get("optimizer_class", "Adam") for of in (spec.hyperparameters, resolved.hyperparameters)
     )
     if before != now:
+        name = before["name"] if isinstance(before, Mapping) else before
         raise ConfigError(
-            f"optimizer_class of a model that is made is {before}: make another one, and "
+            f"optimizer_class of a model that is made is {name}: make another one, and "
             "other.set_parameters(model.get_parameters())"
         )
     try:

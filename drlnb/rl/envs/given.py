@@ -147,7 +147,11 @@ def _several(env: object, n_envs: int) -> Taken:
             from drlnb.rl.envs.wrapper_classes import FrameStack
 
             frames.append(_Layer(FrameStack, {"n_stack": attrgetter("stacked_obs.n_stack")(env)}))
-        elif name == "VecTransposeImage" and getattr(env, "skip", False) and _channels_last(env.observation_space):
+        elif (
+            name == "VecTransposeImage"
+            and getattr(env, "skip", False)
+            and _channels_last(attrgetter("observation_space")(env))
+        ):
             raise EnvError(
                 "VecTransposeImage(skip=True) does not count: the smallest axis of an image has its channels"
             )

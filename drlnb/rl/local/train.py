@@ -52,7 +52,7 @@ class LocalLoop:
         self._n_steps = settings.round_steps()
         self._learner: Learner = make_learner(spec, device=device)
         self._replay: Replay | None = make_replay(spec)
-        self._episodes: deque[Episode] = deque(maxlen=settings.stats_window_size)
+        self._episodes: deque[Episode] = deque(maxlen=settings.to_plain()["stats_window_size"])
         #: Rounds finished, and environment steps of the budget.
         self.n_rounds = self.n_timesteps = 0
         #: Environments that could not be restored: their episodes began anew.

@@ -23,6 +23,7 @@ from drlnb.records.spec import RlWork
 from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
 from drlnb.rl.networks.modules import attach, build, check, module_layout
+from drlnb.rl.networks.own_optimizer import own_optimizer
 from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
 from drlnb.rl.networks.trained_state import FlatAdam, Kept, views
 from drlnb.rl.objectives import mlp_gradient
@@ -203,7 +204,8 @@ def _kept(spec: RlWork, layout: Layout, start: np.ndarray, device: torch.device)
     dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
     given, kind = kwargs.get("optimizer_kwargs"), kwargs.get("optimizer_class", "Adam")
     arguments = {} if dqn and given is None else given
-    return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), arguments, kind=kind, target=dqn))
+    flat, make = torch.from_numpy(start).to(device), own_optimizer(spec)
+    return Kept(layout, FlatAdam(flat, arguments, kind=kind, target=dqn, make=make, entries=layout.entries))
 
 
 def make_networks(spec: RlWork, device: torch.device) -> Networks:

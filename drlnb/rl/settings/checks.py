@@ -174,7 +174,10 @@ POLICY_KWARGS: Mapping[str, Kind] = {
     "normalize_images": FLAG,
     "log_std_init": between(-20, 20),
     "ortho_init": FLAG,
-    "optimizer_class": fitting(f"{', '.join(OPTIMIZERS)} of torch.optim", lambda value: value in OPTIMIZERS),
+    "optimizer_class": fitting(
+        f"{', '.join(OPTIMIZERS)} of torch.optim, or a class of optimizers",
+        lambda value: _packed(value) or (isinstance(value, str) and value in OPTIMIZERS),
+    ),
     "optimizer_kwargs": optional(_MAPPING),
     "share_features_extractor": FLAG,
     "full_std": FLAG,
@@ -186,6 +189,8 @@ POLICY_KWARGS: Mapping[str, Kind] = {
 def _optimizer_problem(kwargs: Facts) -> str:
     """Return what is wrong with the arguments of the optimiser; empty if nothing is."""
     kind, given = kwargs.get("optimizer_class", "Adam"), kwargs.get("optimizer_kwargs") or {}
+    if not isinstance(kind, str):
+        return ""  # it is tried when it is made
     if problem := parts(OPTIMIZERS[kind]).problem(f"policy_kwargs: optimizer_kwargs of {kind}", given):
         return problem
     if given.get("nesterov") and not given.get("momentum"):
@@ -211,9 +216,6 @@ class Settings(Declared, ABC):
     MEANS_NOTHING: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     #: Keys of ``policy_kwargs`` that networks with a name take; a factory takes any.
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset()
-
-    #: Episodes that the rolling means of returns, lengths and successes cover.
-    stats_window_size: int = setting(100, WHOLE)
 
     @classmethod
     def live(cls) -> frozenset[str]:
@@ -303,6 +305,8 @@ class OnPolicySettings(Settings):
     #: ``normalize_images``, ``features_extractor_class``, ``features_extractor_kwargs``, ``share_features_extractor``;
     #: a factory's own arguments.
     policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KWARGS))
+    #: Episodes that the rolling means of returns, lengths and successes cover.
+    stats_window_size: int = setting(100, WHOLE)
 
     @classmethod
     def fitted(cls, values: Facts, named: Collection[str], n_envs: int) -> Row:
