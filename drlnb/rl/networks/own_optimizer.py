@@ -22,6 +22,8 @@ __all__ = ["Make", "OwnOptimizer", "own_optimizer"]
 
 #: Makes an optimiser of parameters.
 Make: TypeAlias = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
+#: Most bytes of a state: as text in a frame's header, which has 64 MiB.
+_MOST_BYTES = 1 << 25
 #: Steps of the trial before its state is read, and after.
 _N_TRIED = 6
 
@@ -55,9 +57,21 @@ class OwnOptimizer:
             parameter.grad = grad
 
     def state(self) -> str:
-        """Return what it keeps."""
+        """Return what it keeps.
+
+        Raises
+        ------
+        ConfigError
+            If that is more than travels between two processes.
+        """
         written = io.BytesIO()
         torch.save(self._optimizer.state_dict(), written)
+        if (n_bytes := written.tell()) > _MOST_BYTES:
+            kind = type(self._optimizer).__name__
+            raise ConfigError(
+                f"policy_kwargs: optimizer_class {kind} keeps {n_bytes:,} bytes, at most {_MOST_BYTES:,} can travel: "
+                "take a smaller network, or an optimizer that has a name here"
+            )
         return base64.b64encode(written.getvalue()).decode("ascii")
 
     def restore(self, state: str) -> None:

@@ -7,6 +7,7 @@ import torch
 import drlnb
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.networks import own_optimizer
 
 
 class Whole(torch.optim.Optimizer):
@@ -46,8 +47,8 @@ class Noisy(torch.optim.SGD):
 
 def ppo(kind=Whole, arguments=None, **given):
     kwargs = {"net_arch": [4], "optimizer_class": kind, "optimizer_kwargs": arguments}
-    small = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 0.01, "seed": 0, **given}
-    return drlnb.PPO("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, **small)
+    small = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 0.01, "seed": 0}
+    return drlnb.PPO("MlpPolicy", "CartPole-v1", **{"policy_kwargs": kwargs, **small, **given})
 
 
 def dqn(kind=Whole, arguments=None):
@@ -115,6 +116,13 @@ def test_a_round_that_breaks_off_leaves_its_state():
         broken_off()
     assert kept.state()[0] == facts
     assert np.array_equal(kept.state()[1], buffer)
+
+
+def test_a_state_that_is_too_large_is_told(monkeypatch):
+    """It would not fit into the header of a frame."""
+    monkeypatch.setattr(own_optimizer, "_MOST_BYTES", 4000)
+    with pytest.raises(ConfigError, match=r"optimizer_class Whole keeps .* bytes, at most 4,000 can travel: take a sm"):
+        ppo(policy_kwargs={"net_arch": [64], "optimizer_class": Whole}).learn(16, local=True)
 
 
 @pytest.mark.parametrize(
