@@ -27,7 +27,7 @@ from drlnb.fleet.learning import (
 )
 from drlnb.fleet.listening import start_listening
 from drlnb.fleet.plain import COUNT, Plain, Row, by_name
-from drlnb.fleet.policies.files import File, load_model, say_versions
+from drlnb.fleet.policies.files import File, attributes_of, load_model, say_versions
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_statistics, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
@@ -333,6 +333,8 @@ class Algorithm(Trainable):
         model = cls.__new__(cls)
         Model.__init__(model, spec, trained)
         model.fleet = fleet
+        for name, value in attributes_of(path).items():
+            setattr(model, name, value)
         if env is not None:
             model.spec, n_given = moved(spec, env)
             changed = {**({"n_envs": n_given} if n_given else {}), **changed}
@@ -348,8 +350,8 @@ class Algorithm(Trainable):
 def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
     """Keep what belongs to the model of a constructor's arguments; return the others, which are its task's."""
     given = bound(type(model).__name__, model.ALGO, model.__signature__, args, kwargs)
-    model.verbose = given.pop("verbose", 0)
-    model.tensorboard_log = given.pop("tensorboard_log", None)
+    model.verbose = given.pop("verbose", model.verbose)
+    model.tensorboard_log = given.pop("tensorboard_log", model.tensorboard_log)
     model.device = given.pop("device", "auto")
     model.several = given.get("n_collectors", 1) not in {None, 1}
     return given

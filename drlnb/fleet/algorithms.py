@@ -24,7 +24,7 @@ class PPO(Algorithm):
     env
         Gymnasium id, ``module:Id-v0``, an environment of ``gymnasium.make``, or a class or function that returns one.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf, normalize_advantage, \
-ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, policy_kwargs
+ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, stats_window_size, policy_kwargs
         Settings, see :class:`drlnb.rl.settings.ppo.PpoSettings`; a schedule is a number or ``lin_x``.
     tensorboard_log
         Folder of event files, one folder ``NAME_1``, ``NAME_2``, ... in it per budget; takes the extra ``track``.
@@ -82,7 +82,7 @@ env_wrappers, fleet
         As of :class:`PPO`.
     learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps, \
 target_update_interval, exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, \
-policy_kwargs
+stats_window_size, policy_kwargs
         Settings, see :class:`drlnb.rl.settings.dqn.DqnSettings`.
     """
 
@@ -111,7 +111,7 @@ class GPF(Algorithm):
 normalize
         As of :class:`PPO`.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, eps, tau1, tau2, members, expectation, q_coef, \
-vf_coef, pg_coef, reward_scale, max_grad_norm, policy_kwargs
+vf_coef, pg_coef, reward_scale, max_grad_norm, stats_window_size, policy_kwargs
         Settings, see :class:`drlnb.rl.settings.gpf.GpfSettings`.
     """
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
+from drlnb.records.episodes import Episode
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.checkpoints.trained import State, Trained, anew
@@ -100,10 +102,14 @@ class Trainable(Model):
         return super().num_timesteps if live is None else live.n_timesteps
 
     @property
-    def ep_info_buffer(self) -> list[dict[str, float]]:
-        """Return and length of the latest 100 episodes, as ``{"r", "l"}``."""
-        held = self._live or self.trained
-        return [{"r": float(each[0]), "l": float(each[1])} for each in (held.episodes if held else ())]
+    def ep_info_buffer(self) -> deque[dict[str, float]]:
+        """Return and length of the latest `stats_window_size` episodes, as ``{"r", "l"}``."""
+        return deque([{"r": float(each[0]), "l": float(each[1])} for each in _latest(self)], _window(self))
+
+    @property
+    def ep_success_buffer(self) -> deque[bool]:
+        """Whether each of the same episodes succeeded, of those whose environment judges that."""
+        return deque([bool(each[2]) for each in _latest(self) if len(each) > 2], _window(self))
 
     def live_env(self) -> VecEnv | None:
         """Return the environments that learn in this process now; None where there are none."""
@@ -124,6 +130,15 @@ class Trainable(Model):
 
     def get_vec_normalize_env(self) -> None:
         """Return None: the model holds its statistics itself."""
+
+
+def _latest(model: Trainable) -> tuple[Episode, ...]:
+    held = model._live or model.trained
+    return held.episodes if held else ()
+
+
+def _window(model: Trainable) -> int:
+    return int(model.spec.hyperparameters["stats_window_size"])
 
 
 def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | None], VecEnv]) -> VecEnv:

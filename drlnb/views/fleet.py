@@ -63,7 +63,7 @@ TABLE = table(
     Column("rounds", "rounds", "finished rounds"),
     Column("total", "of", "rounds of the whole budget; of supervised work at the latest ones' size"),
     Column("eta", "ETA", "rounds left x median of the last 10 round times; nothing before 3", unit="s"),
-    Column("ret", "return", "rollout/ep_rew_mean: mean return of the last 100 episodes"),
+    Column("ret", "return", "rollout/ep_rew_mean: mean return of the latest episodes"),
     Column("p50", "wait p50", "median wait for a slot over the last 100 rounds", unit="s"),
     Column("p95", "wait p95", "95 % of the last 100 rounds waited less", unit="s"),
     Column("attempt", "attempt", "run of the task's master; +1 when it is started anew"),

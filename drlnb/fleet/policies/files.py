@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +23,7 @@ from drlnb.rl.pickled import code_in
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.versions import versions
 
-__all__ = ["File", "load_model", "newest", "refuse_code", "save_model", "say_versions"]
+__all__ = ["ATTRIBUTES", "File", "attributes_of", "load_model", "newest", "refuse_code", "save_model", "say_versions"]
 
 #: Where a model is written, or read from: a name, or a file that is open in binary mode.
 File = str | Path | BinaryIO
@@ -31,7 +32,13 @@ File = str | Path | BinaryIO
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def save_model(path: File, spec: RlWork, trained: Trained) -> Path | BinaryIO:
+#: Attributes of a model that its file holds, beside the task and its state.
+ATTRIBUTES = ("verbose", "tensorboard_log")
+
+
+def save_model(
+    path: File, spec: RlWork, trained: Trained, attributes: Mapping[str, object] | None = None
+) -> Path | BinaryIO:
     """Write a model; an older file of that name is replaced only when the new one is whole.
 
     Snapshots of environments and the replay ring are left out: they belong to a run's checkpoints.
@@ -40,6 +47,8 @@ def save_model(path: File, spec: RlWork, trained: Trained) -> Path | BinaryIO:
     """
     facts, blobs = pack(spec, replace(trained, envs=None, replay=None))
     facts["versions"] = versions()
+    told = {key: str(value) if isinstance(value, Path) else value for key, value in (attributes or {}).items()}
+    facts["attributes"] = {key: value for key, value in told.items() if value is not None}
     files: dict[str, bytes] = {checkpoint.META: checkpoint.meta(facts, blobs), **blobs}
     if not isinstance(path, str | Path):
         path.write(_zipped(files))
@@ -115,6 +124,12 @@ def load_model(path: File, *, trust: bool = False, elsewhere: bool = False) -> t
     if not isinstance(spec, RlWork):
         raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
     return spec, trained
+
+
+def attributes_of(path: File) -> dict[str, object]:
+    """Return the attributes that a model was saved with; raises as :func:`load_model`."""
+    saved = _read(path)[1].facts.get("attributes", {})
+    return {name: saved[name] for name in ATTRIBUTES if name in saved}
 
 
 def say_versions(path: File) -> None:

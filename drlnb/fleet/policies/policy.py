@@ -1,7 +1,7 @@
 """Use a trained policy: predict, save."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +12,7 @@ from weakref import WeakMethod
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.fleet.policies.files import File, newest, save_model
+from drlnb.fleet.policies.files import ATTRIBUTES, File, newest, save_model
 from drlnb.fleet.policies.held import Held
 from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.tensors import tensors_of
@@ -44,6 +44,9 @@ _WAYS = {
 }
 
 
+#: What Stable-Baselines3 leaves out of its files, too.
+_NEVER_SAVED = {"policy", "device", "env", "replay_buffer", "rollout_buffer", "_vec_normalize_env", "logger", "_logger"}
+
 #: What users of Stable-Baselines3 read of a model and there is not here -> what has it instead.
 _READ = {
     "q_net": "it is a DQN's; policy.get_distribution(obs) has another model's probabilities",
@@ -59,7 +62,6 @@ _READ = {
     "sde_sample_freq": "it is a setting of PPO",
     "train": "learn(...) makes gradient steps, round by round",
     "collect_rollouts": "learn(...) collects, round by round",
-    "ep_success_buffer": "rollout/success_rate is among the metrics of a round",
     "policy_class": "settings['policy'] has its name",
     "action_noise": "exploration is the algorithm's own",
     "start_time": "time/time_elapsed is among the metrics of a round",
@@ -279,7 +281,9 @@ class Model:
         """Return copies of all tensors that are trained, as ``{"policy": {name: tensor}}``; no optimiser's."""
         return {"policy": tensors_of(self.spec, self._state())}
 
-    def save(self, path: File, exclude: object = None, include: object = None) -> Path | BinaryIO:
+    def save(
+        self, path: File, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None
+    ) -> Path | BinaryIO:
         """Write the model as one zip file, or as a folder; nothing in it is a pickle.
 
         Parameters
@@ -288,7 +292,8 @@ class Model:
             ``.zip`` is put behind a name without a suffix; a folder that is there, or a text that ends with ``/``, is
             written as a folder; a file that is open in binary mode gets the zip file and stays open.
         exclude, include
-            Must be None: what a file holds is fixed.
+            Names of attributes that are left out, ``verbose`` or ``tensorboard_log``, and of those that are written all
+            the same; what is never in a file (``env``, ``replay_buffer``) may be left out as well.
 
         Returns
         -------
@@ -298,14 +303,22 @@ class Model:
         Raises
         ------
         ConfigError
-            If it cannot be written there.
+            If it cannot be written there, `exclude` names what the model needs, or `include` what no file holds.
         """
-        if exclude is not None or include is not None:
-            raise ConfigError(
-                "a saved model holds settings, parameters and statistics, no attributes that exclude or include could "
-                "name: load(path, NAME=value) changes a setting"
-            )
-        return save_model(path, self.spec, self._state())
+        written = _written(set(exclude or ()), set(include or ()), self.settings)
+        return save_model(path, self.spec, self._state(), {name: getattr(self, name, None) for name in written})
+
+
+def _written(out: set[str], into: set[str], settings: Collection[str]) -> list[str]:
+    """Return which attributes a model's file shall hold; ConfigError as of :meth:`Model.save`."""
+    for name in sorted(out - into - _NEVER_SAVED - {*ATTRIBUTES}):
+        raise ConfigError(
+            f"exclude takes {' and '.join(ATTRIBUTES)}, not {name}: a model is made of its settings, and "
+            "load(path, NAME=value) changes one"
+        )
+    for name in sorted(into - set(settings) - {*ATTRIBUTES}):
+        raise ConfigError(f"include: {name} is in no file; it holds {', '.join(ATTRIBUTES)} and all settings")
+    return [name for name in ATTRIBUTES if name in into or name not in out]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Turn the arguments of Stable-Baselines3's constructors into a task, or one clear error."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +31,6 @@ _FIXED: Plain = {
     "replay_buffer_kwargs": None,
     "optimize_memory_usage": False,
     "n_steps": 1,
-    "stats_window_size": 100,
     "_init_setup_model": True,
 }
 #: Names that Stable-Baselines3 knows, or knew, elsewhere -> what does it here.
@@ -108,7 +107,8 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     except TypeError as error:
         raise TypeError(f"{name}() {error}") from None
     given = {**arguments.arguments}
-    problems = []
+    problems = [kind.check_value(key, given[key]) for key in kind.names() if isinstance(given.get(key), str)]
+    problems = [problem for problem in problems if problem]
     for key in sorted((given.keys() & _FIXED.keys()) - set(kind.names())):
         value = given.pop(key)
         if value not in kind.MEANS_NOTHING.get(key, (_FIXED[key],)):
@@ -153,6 +153,10 @@ def described(algo: str, given: Row) -> RlWork:
         from drlnb.rl.networks.trial import check
 
         check(build(made), made)  # whoever gives a network of their own is told here what is wrong with it
+    if isinstance(made.hyperparameters["policy_kwargs"].get("optimizer_class"), Mapping):
+        from drlnb.rl.networks.own_optimizer import own_optimizer
+
+        own_optimizer(made)
     return made
 
 
@@ -176,8 +180,9 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
         of["policy_kwargs"].get("optimizer_class", "Adam") for of in (spec.hyperparameters, resolved.hyperparameters)
     )
     if before != now:
+        name = before["name"] if isinstance(before, Mapping) else before
         raise ConfigError(
-            f"optimizer_class of a model that is made is {before}: make another one, and "
+            f"optimizer_class of a model that is made is {name}: make another one, and "
             "other.set_parameters(model.get_parameters())"
         )
     try:

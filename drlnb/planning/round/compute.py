@@ -231,7 +231,7 @@ def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True
     used = state.hold.next_round()
     state.fragments.clear()
     if made_round:
-        progress.finished(n_samples)
+        progress.finished(n_samples, state.config["stats_window_size"])
         metrics = progress.metrics(t) | scalars(state) | emulated | state.metrics
         out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
         for batch in used:

@@ -169,7 +169,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     state.checkpoint_t, state.eval_best = event.t, event.eval_best
     state.settings, state.memories = dict(event.settings), dict(event.memories)
     state.saved = 0 if state.settings else event.version  # they may have been changed since the checkpoint
-    state.progress.opened(event)
+    state.progress.opened(event, state.config["stats_window_size"])
     _go_on_swapping(state, event, out)
     boundary.plan_evaluation(state)
     enter(state, "starting", out)

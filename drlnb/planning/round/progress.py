@@ -11,10 +11,7 @@ from drlnb.records.columns.warmup import WarmupMeasured, WarmupPlanned
 from drlnb.records.episodes import Episode, episode, rolling
 from drlnb.records.round import TaskOpened
 
-__all__ = ["EPISODE_WINDOW", "Progress"]
-
-#: Episodes in the running mean of returns: Stable-Baselines3's `stats_window_size`.
-EPISODE_WINDOW = 100
+__all__ = ["Progress"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,11 +52,11 @@ class Progress:
         """Version of the parameters that the present round acts with."""
         return self.n_rounds + 1
 
-    def opened(self, event: TaskOpened) -> None:
-        """Start from nothing or from a checkpoint's counters."""
+    def opened(self, event: TaskOpened, window: int) -> None:
+        """Start from nothing or from a checkpoint's counters; `window`: episodes that the rolling means cover."""
         self.n_rounds, self.n_timesteps = event.n_rounds, event.n_timesteps
         self.origin_t, self.round_t = event.t - event.elapsed_s, event.t
-        self.episodes = [episode(values) for values in event.episodes][-EPISODE_WINDOW:]
+        self.episodes = [episode(values) for values in event.episodes][-window:]
 
     def began(self, t: float) -> None:
         """Start the clocks and sums of a round."""
@@ -101,10 +98,10 @@ class Progress:
         self.collect_s = max(self.collect_s or 0.0, collect_s)
         self.arrived[collector] = [episode(values) for values in episodes]
 
-    def finished(self, n_samples: int) -> None:
+    def finished(self, n_samples: int, window: int) -> None:
         """Count a finished round; episodes enter the window in collector order, whoever was faster."""
         for collector in sorted(self.arrived):
-            self.episodes = (self.episodes + self.arrived[collector])[-EPISODE_WINDOW:]
+            self.episodes = (self.episodes + self.arrived[collector])[-window:]
         self.arrived = {}
         self.n_rounds += 1
         self.n_timesteps += n_samples

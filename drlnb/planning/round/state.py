@@ -47,6 +47,7 @@ ROUND_DEFAULTS: Facts = {
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one (0: however soon)
     "checkpoint_max_s": 120.0,  # and at least this often
     "checkpoint_cost_frac": 0.05,  # of the time between two that they may take; then they are further apart
+    "stats_window_size": 100,  # episodes that the rolling means cover
     "n_eval_episodes": EVAL_EPISODES,  # at the end, deterministic; 0: none
     "eval_freq": 0,  # environment steps between two evaluations while training; 0: none
     "eval_episodes": 5,  # Stable-Baselines3's `n_eval_episodes`

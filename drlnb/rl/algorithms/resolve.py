@@ -17,7 +17,7 @@ from drlnb.records.spec import RlWork, WorkSpec
 from drlnb.rl.algorithms.registry import learners_problem, settings_class
 from drlnb.rl.networks.activations import named
 from drlnb.rl.schedules import sampled
-from drlnb.rl.settings.checks import POLICY_KWARGS, WHOLE, Settings
+from drlnb.rl.settings.checks import OPTIMIZERS, POLICY_KWARGS, WHOLE, Settings
 
 __all__ = ["PREFIX", "Resolved", "live_keys", "live_value", "resolve", "tuned"]
 
@@ -29,6 +29,8 @@ PREFIX = "rl."
 _DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
 #: Classes that the name stands for.
 _NATURE_CNN = {(m, "NatureCNN") for m in ("drlnb.rl.networks.extractors", "stable_baselines3.common.torch_layers")}
+#: Base of all classes of optimisers.
+_OPTIMIZER = ("torch.optim.optimizer", "Optimizer")
 #: Arguments of the policy, which are no settings of their own.
 _OF_POLICY = {"net_arch", "activation_fn", *POLICY_KWARGS}
 
@@ -117,7 +119,10 @@ def _plain_part(key: str, value: object) -> object:
             raise ValueError(f"activation_fn is a class, such as torch.nn.ReLU, or its name, got {value!r}")
         return named(value)
     if key == "optimizer_class" and isinstance(value, type):
-        return value.__name__ if value.__module__.startswith("torch.optim") else f"{value.__module__}.{value.__name__}"
+        if value.__module__.startswith("torch.optim") and value.__name__ in OPTIMIZERS:
+            return value.__name__
+        own = any((each.__module__, each.__name__) == _OPTIMIZER for each in value.__mro__)
+        return _packed(value) if own else f"{value.__module__}.{value.__name__}"
     if key == "net_arch":
         return value
     if isinstance(value, type) and (value.__module__, value.__name__) in _NATURE_CNN:

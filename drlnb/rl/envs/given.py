@@ -147,6 +147,14 @@ def _several(env: object, n_envs: int) -> Taken:
             from drlnb.rl.envs.wrapper_classes import FrameStack
 
             frames.append(_Layer(FrameStack, {"n_stack": attrgetter("stacked_obs.n_stack")(env)}))
+        elif (
+            name == "VecTransposeImage"
+            and getattr(env, "skip", False)
+            and _channels_last(attrgetter("observation_space")(env))
+        ):
+            raise EnvError(
+                "VecTransposeImage(skip=True) does not count: the smallest axis of an image has its channels"
+            )
         elif name not in _LOOK_ON_SEVERAL:
             raise EnvError(
                 f"{name} goes around several environments: give the id or a function, n_envs={n_envs}, and in "
@@ -160,6 +168,11 @@ def _several(env: object, n_envs: int) -> Taken:
     if frames:
         taken = Taken(name=taken.name, make=partial(_wrapped, taken, frames[::-1]))
     return replace(taken, n_envs=n_envs)
+
+
+def _channels_last(space: gymnasium.Space) -> bool:
+    parts = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else (space,)
+    return any(len(part.shape or ()) == 3 and np.argmin(part.shape) == 2 for part in parts)
 
 
 def _copies(env: object) -> Iterator[Taken]:

@@ -25,9 +25,6 @@ from drlnb.rl.fragments import Fragment
 
 __all__ = ["LocalLoop", "LocalResult", "train_local"]
 
-#: Episodes that the rolling means cover (Stable-Baselines3's ``stats_window_size``).
-_WINDOW = 100
-
 
 class LocalLoop:
     """One task's rounds in this process.
@@ -51,10 +48,11 @@ class LocalLoop:
 
     def __init__(self, spec: RlWork, trained: Trained | None = None, *, device: str = "cpu") -> None:
         self.spec = spec
-        self._n_steps = settings_of(spec).round_steps()
+        settings = settings_of(spec)
+        self._n_steps = settings.round_steps()
         self._learner: Learner = make_learner(spec, device=device)
         self._replay: Replay | None = make_replay(spec)
-        self._episodes: deque[Episode] = deque(maxlen=_WINDOW)
+        self._episodes: deque[Episode] = deque(maxlen=settings.to_plain()["stats_window_size"])
         #: Rounds finished, and environment steps of the budget.
         self.n_rounds = self.n_timesteps = 0
         #: Environments that could not be restored: their episodes began anew.

@@ -24,6 +24,7 @@ from drlnb.records.spec import RlWork
 from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
 from drlnb.rl.networks.modules import attach, build, module_layout
+from drlnb.rl.networks.own_optimizer import own_optimizer
 from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
 from drlnb.rl.networks.same_bits import own_draws, seed_all
 from drlnb.rl.networks.trained_state import FlatAdam, Kept, views
@@ -251,8 +252,9 @@ def _kept(spec: RlWork, layout: Layout, start: np.ndarray, device: torch.device)
     dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
     given, kind = kwargs.get("optimizer_kwargs"), kwargs.get("optimizer_class", "Adam")
     arguments = {} if dqn and given is None else given
-    flat = torch.from_numpy(start).to(device)
-    return Kept(layout, FlatAdam(flat, arguments, kind=kind, target=dqn, n_trained=layout.n_trained))
+    flat, make, n = torch.from_numpy(start).to(device), own_optimizer(spec), layout.n_trained
+    entries = [entry for entry in layout.entries if entry.stop <= n]
+    return Kept(layout, FlatAdam(flat, arguments, kind=kind, target=dqn, n_trained=n, make=make, entries=entries))
 
 
 def make_networks(spec: RlWork, device: torch.device) -> Networks:

@@ -2,11 +2,12 @@
 
 Everything that a checkpoint holds and that actors are sent is here, so an algorithm's own file is only about its loss.
 Parameters, gradient and the optimiser's moments are one flat tensor each: twelve tensors cost Adam eight times the call
-of one; the gradient's norm is one reduction; publishing is one copy.  Every optimiser here works number by number, so a
-step on the flat tensor is its step on each tensor, and has two rows of state at most.
+of one; the gradient's norm is one reduction; publishing is one copy.  Every optimiser with a name here works number by
+number, so a step on the flat tensor is its step on each tensor, and has two rows of state at most; one of the user's
+own steps each tensor (:mod:`.own_optimizer`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from drlnb.records.base import Facts
-from drlnb.rl.networks.layout import Layout
+from drlnb.rl.networks.layout import Entry, Layout
+from drlnb.rl.networks.own_optimizer import Make, OwnOptimizer
 from drlnb.rl.normalise import Moments, split_statistics, statistics_of
 
 __all__ = ["ADAM_EPS", "FlatAdam", "Kept", "views"]
@@ -40,7 +42,11 @@ _STATE = {"SGD": ("momentum_buffer",), "RMSprop": ("momentum_buffer", "square_av
 
 def views(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
     """Return each entry as a view of the flat tensor."""
-    return {entry.name: flat[entry.start : entry.stop].view(entry.shape) for entry in layout.entries}
+    return dict(zip((entry.name for entry in layout.entries), _places(flat, layout.entries), strict=True))
+
+
+def _places(flat: Tensor, entries: Sequence[Entry]) -> Iterator[Tensor]:
+    return (flat[entry.start : entry.stop].view(entry.shape) for entry in entries)
 
 
 class FlatAdam:
@@ -55,6 +61,8 @@ class FlatAdam:
         Stable-Baselines3's `eps`.
     kind
         Name of the class, one of :data:`drlnb.rl.settings.checks.OPTIMIZERS`.
+    make, entries
+        Makes the optimiser instead, which steps each of these tensors; None: nothing does.
     target
         A target network's parameters are kept beside the trained ones.
     n_trained
@@ -69,6 +77,8 @@ class FlatAdam:
         kind: str = "Adam",
         target: bool = False,
         n_trained: int | None = None,
+        make: Make | None = None,
+        entries: Sequence[Entry] = (),
     ) -> None:
         own = ({"eps": ADAM_EPS} if kind == "Adam" else {}) if arguments is None else arguments
         self._rows = torch.zeros((4 if target else 3, len(start)), device=start.device)
@@ -83,13 +93,18 @@ class FlatAdam:
         self.target = self._rows[3] if target else None
         #: Step size of the next step.
         self.learning_rate = 0.0
-        self._fused = _FUSED.get(kind)
+        self._own: OwnOptimizer | None = None
+        self._fused = None if make else _FUSED.get(kind)
         self._step = torch.zeros((), dtype=torch.float32, device=start.device if self._fused else "cpu")
         if self._fused:
             decay = _ADAMW_DECAY if kind == "AdamW" else 0.0
             given = {"eps": _TORCH_EPS, "betas": _BETAS, "weight_decay": decay, **own}
             beta1, beta2 = given.pop("betas")
             self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
+            return
+        if make:
+            places = (_places(of, entries) for of in (self.flat, self.grad))
+            self._own = OwnOptimizer(make, zip(*places, strict=True))
             return
         stepped, stepped.grad, *moments = self._stepped
         self._torch: torch.optim.Optimizer = getattr(torch.optim, kind)([stepped], lr=1.0, foreach=False, **own)
@@ -113,6 +128,9 @@ class FlatAdam:
         norm = torch.linalg.vector_norm(self.grad)
         self.grad.mul_((max_norm / (norm + _NORM_EPS)).clamp(max=1.0))
         norm_out.copy_(norm)
+        if self._own is not None:
+            self._own.step(self.learning_rate)
+            return
         if self._fused is None:
             self._torch.param_groups[0]["lr"] = self.learning_rate
             self._torch.step()
@@ -121,15 +139,21 @@ class FlatAdam:
         lists = ([tensor] for tensor in self._stepped)
         self._fused(*lists, [], [self._step], lr=self.learning_rate, **self._constants)
 
-    def copy_state(self) -> tuple[Tensor, float]:
-        """Return parameters, moments and the target's parameters, shape ``(3 or 4, n)``, and the step count."""
-        return self._rows.clone(), self._step.item()
+    def copy_state(self) -> tuple[Tensor, float | str]:
+        """Return parameters, moments and the target's parameters, shape ``(3 or 4, n)``, and the step count.
 
-    def load_state(self, rows: Tensor, step: float) -> None:
+        Of an optimiser of the user's own all that it keeps takes the place of the step count; its moments are 0.
+        """
+        return self._rows.clone(), self._step.item() if self._own is None else self._own.state()
+
+    def load_state(self, rows: Tensor, step: float | str) -> None:
         """Put back what :meth:`copy_state` returned; the gradient becomes 0."""
         self.zero_grad()  # also between the entries, where nothing writes: what a NaN left there would stay
         self._rows.copy_(rows)
-        self._step.fill_(step)
+        if self._own is None:
+            self._step.fill_(float(step))
+        else:
+            self._own.restore(str(step))
 
 
 class Kept:
@@ -206,7 +230,7 @@ class Kept:
             raise ValueError(f"state must hold {size} bytes, got shape {buffer.shape}")
         raw = np.array(buffer)
         rows = torch.from_numpy(raw[:split].view(np.float32).reshape(-1, layout.n_total))
-        self.adam.load_state(rows, float(meta["adam_step"]))
+        self.adam.load_state(rows, meta["adam_step"])
         self.round, self.n_timesteps = int(meta["round"]), int(meta["n_timesteps"])
         self.n_updates = int(meta["n_updates"])
         self.obs_moments, self.return_moments = split_statistics(np.array(raw[split:]).view(np.float64))

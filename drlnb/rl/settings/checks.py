@@ -40,7 +40,6 @@ __all__ = [
 
 #: Stable-Baselines3's arguments that no algorithm here takes, and why.
 NEVER: Mapping[str, str] = {
-    "stats_window_size": "returns are averaged over the last 100 episodes",
     "tensorboard_log": "it belongs to a model; tasks are tracked by fleet.train with track='tensorboard'",
     "device": "a task computes on the slots of its fleet",
     "seed": "the seed is the task's, not a hyper-parameter",
@@ -175,7 +174,10 @@ POLICY_KWARGS: Mapping[str, Kind] = {
     "normalize_images": FLAG,
     "log_std_init": between(-20, 20),
     "ortho_init": FLAG,
-    "optimizer_class": fitting(f"{', '.join(OPTIMIZERS)} of torch.optim", lambda value: value in OPTIMIZERS),
+    "optimizer_class": fitting(
+        f"{', '.join(OPTIMIZERS)} of torch.optim, or a class of optimizers",
+        lambda value: _packed(value) or (isinstance(value, str) and value in OPTIMIZERS),
+    ),
     "optimizer_kwargs": optional(_MAPPING),
     "share_features_extractor": FLAG,
     "full_std": FLAG,
@@ -187,6 +189,8 @@ POLICY_KWARGS: Mapping[str, Kind] = {
 def _optimizer_problem(kwargs: Facts) -> str:
     """Return what is wrong with the arguments of the optimiser; empty if nothing is."""
     kind, given = kwargs.get("optimizer_class", "Adam"), kwargs.get("optimizer_kwargs") or {}
+    if not isinstance(kind, str):
+        return ""  # it is tried when it is made
     if problem := parts(OPTIMIZERS[kind]).problem(f"policy_kwargs: optimizer_kwargs of {kind}", given):
         return problem
     if given.get("nesterov") and not given.get("momentum"):
@@ -301,6 +305,8 @@ class OnPolicySettings(Settings):
     #: ``normalize_images``, ``features_extractor_class``, ``features_extractor_kwargs``, ``share_features_extractor``;
     #: a factory's own arguments.
     policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KWARGS))
+    #: Episodes that the rolling means of returns, lengths and successes cover.
+    stats_window_size: int = setting(100, WHOLE)
 
     @classmethod
     def fitted(cls, values: Facts, named: Collection[str], n_envs: int) -> Row:

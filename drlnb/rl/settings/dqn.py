@@ -78,6 +78,8 @@ class DqnSettings(Settings):
     #: ``net_arch`` (widths), ``activation_fn``, ``optimizer_class``, ``optimizer_kwargs``, ``normalize_images``,
     #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Facts = setting({}, checks.network_kwargs(q_network, POLICY_KEYS))
+    #: Episodes that the rolling means of returns, lengths and successes cover.
+    stats_window_size: int = setting(100, checks.WHOLE)
 
     def round_steps(self) -> int:
         """Return the vector steps of one round."""

@@ -37,6 +37,7 @@ def rounds_of(spec: WorkSpec) -> Plain:
         "n_envs": spec.n_envs,
         "n_collectors": spec.n_collectors,
         "n_steps": settings.round_steps(),
+        "stats_window_size": settings.to_plain()["stats_window_size"],
         "n_eval_episodes": spec.eval_episodes,
         "replay": off_policy(spec.algo),
         "streams": settings.streams(spec.n_envs),

@@ -40,7 +40,7 @@ class TaskStatus:
     n_timesteps: int = 0
     #: The whole budget, 0 if that is not known.
     total_timesteps: int = 0
-    #: Mean raw return of the last 100 episodes, None before the first has ended.
+    #: Mean raw return of the latest episodes, None before the first has ended.
     ep_rew_mean: float | None = None
     #: Mean raw return of the final deterministic episodes, None before them.
     eval_mean_reward: float | None = None

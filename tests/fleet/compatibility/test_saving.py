@@ -136,17 +136,36 @@ def test_a_model_goes_into_a_file_that_is_open(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [ppo, dqn])
-def test_what_a_file_holds_cannot_be_chosen(tmp_path, kind):
-    """One line says what it holds; a setting is changed at load, one that there is not is told."""
-    model = kind(verbose=2)
-    for given in ({"exclude": ["verbose"]}, {"include": ["verbose"]}):
-        with pytest.raises(ConfigError, match=r"no attributes that exclude or include could name: load\(path, NAME="):
-            model.save(tmp_path / "m", **given)
-    path = model.save(tmp_path / "m", exclude=None)
-    loaded = type(model).load(path, custom_objects={"learning_rate": 2e-5}, verbose=1)
-    assert (loaded.learning_rate, loaded.verbose, type(model).load(path).verbose) == (2e-5, 1, 0)
+def test_attributes_are_in_a_file_unless_they_are_left_out(tmp_path, kind):
+    """As `exclude` and `include` say; load may say another one, and a setting with it."""
+    model = kind(verbose=2, tensorboard_log=tmp_path / "log")
+    for given, verbose in (
+        ({}, 2),
+        ({"exclude": ["verbose", "replay_buffer"]}, 0),
+        ({"exclude": ["verbose"], "include": ["verbose", "gamma"]}, 2),
+    ):
+        loaded = type(model).load(model.save(tmp_path / "m", **given), custom_objects={"learning_rate": 2e-5})
+        assert (loaded.verbose, loaded.learning_rate) == (verbose, 2e-5)
+        assert loaded.tensorboard_log == str(tmp_path / "log")
+    assert type(model).load(tmp_path / "m", verbose=1).verbose == 1
+    plain = type(model).load(model.save(tmp_path / "n", {"tensorboard_log"}))
+    assert (plain.verbose, plain.tensorboard_log) == (2, None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'dummy'"):
-        type(model).load(path, custom_objects={"dummy": 1.0})
+        type(model).load(tmp_path / "m", custom_objects={"dummy": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"exclude": ["gamma"]}, r"exclude takes verbose and tensorboard_log, not gamma: .*load\(path, NAME=value\)"),
+        ({"include": ["env"]}, "include: env is in no file; it holds verbose, tensorboard_log and all settings"),
+    ],
+)
+def test_what_a_model_is_made_of_cannot_be_left_out(tmp_path, given, said):
+    """Nor can what is in no file be put there; nothing is written."""
+    with pytest.raises(ConfigError, match=said):
+        ppo().save(tmp_path / "m", **given)
+    assert not list(tmp_path.iterdir())
 
 
 # -------------------------------------------------------------------- environments

@@ -124,7 +124,7 @@ def test_steps_between_updates_are_kept_at_load(tmp_path, train_freq):
         assert (again.train_freq, again.learn(16, local=True).num_timesteps) == (4, 16)
 
 
-@pytest.mark.parametrize("train_freq", ["4x", ("1", "episode"), "non_sense", (1, "close")])
+@pytest.mark.parametrize("train_freq", ["4", ("1", "episode"), "non_sense", (1, "close")])
 def test_what_are_no_steps_between_updates(train_freq):
     """One line names the argument."""
     with pytest.raises(ConfigError, match="train_freq"):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict
 from gymnasium.wrappers import FlattenObservation, RecordVideo, TimeLimit
 
 import drlnb
@@ -232,6 +233,11 @@ def test_wrappers_around_several():
     """Those that look on are left away, stacked frames are kept, normalising is a setting, others are told."""
     vector = dummy(Own(), Own())
     assert model(around("VecMonitor", vector)).n_envs == 2
+    for space, skip in ((Box(0, 255, (3, 40, 40)), True), (Box(0, 255, (50, 41, 40)), False)):
+        assert model(around("VecTransposeImage", vector, skip=skip, observation_space=space)).n_envs == 2
+    for space in (Box(0, 255, (50, 41, 40)), Dict(seen=Box(0, 255, (50, 41, 40)))):
+        with pytest.raises(EnvError, match=r"VecTransposeImage\(skip=True\) does not count: the smallest axis"):
+            model(around("VecTransposeImage", vector, skip=True, observation_space=space))
     stacked = model(around("VecFrameStack", vector, stacked_obs=SimpleNamespace(n_stack=4)))
     assert stacked.spec.observation_space["shape"] == [12]
     plain = model(around("VecFrameStack", dummy(gymnasium.make("CartPole-v1")), stacked_obs=SimpleNamespace(n_stack=2)))

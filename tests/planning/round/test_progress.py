@@ -2,18 +2,19 @@
 
 import pytest
 
-from drlnb.planning.round.progress import EPISODE_WINDOW, Progress
+from drlnb.planning.round.progress import Progress
 from drlnb.records.round import TaskOpened
 
 
-def opened(t, *, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=()):
+def opened(t, *, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), window=100):
     """Return the counters of a task that has been opened."""
     progress = Progress()
     progress.opened(
         TaskOpened(
             t=t, attempt=1, version=0, n_bytes=0, n_rounds=n_rounds, n_timesteps=n_timesteps, elapsed_s=elapsed_s,
             episodes=episodes,
-        )
+        ),
+        window,
     )  # fmt: skip
     return progress
 
@@ -26,7 +27,7 @@ def test_the_scalars_of_a_round():
     progress.collected(1, 1.0, ())
     progress.update_s, progress.push_s = 1.0, 0.25
     progress.waited_s = 0.5
-    progress.finished(20)
+    progress.finished(20, 100)
     assert progress.metrics(7.0) == {
         "rollout/ep_rew_mean": 3.0,
         "rollout/ep_len_mean": 6.0,
@@ -47,8 +48,8 @@ def test_the_success_rate_is_over_the_same_window():
     """A success before the last hundred episodes is forgotten; the checkpoint's episodes count."""
     progress = opened(0.0, episodes=((4.0, 7, 1.0), (4.0, 7, 0.0)))
     assert progress.metrics(1.0)["rollout/success_rate"] == 0.5
-    progress.collected(0, 1.0, ((1.0, 1, 0.0),) * (EPISODE_WINDOW - 1))
-    progress.finished(1)
+    progress.collected(0, 1.0, ((1.0, 1, 0.0),) * 99)
+    progress.finished(1, 100)
     assert progress.metrics(1.0)["rollout/success_rate"] == 0.0
 
 
@@ -66,15 +67,15 @@ def test_episodes_enter_the_window_in_collector_order(order):
     progress = Progress()
     for i in order:
         progress.collected(i, 1.0, ((float(i), 1),))
-    progress.finished(1)
+    progress.finished(1, 100)
     assert progress.episodes == [(0.0, 1), (1.0, 1)]
 
 
-def test_the_window_keeps_the_latest_hundred():
-    """Stable-Baselines3's window, also for the episodes of a checkpoint."""
-    assert EPISODE_WINDOW == 100
-    progress = opened(0.0, episodes=tuple((float(i), 1) for i in range(130)))
-    assert (progress.episodes[0], len(progress.episodes)) == ((30.0, 1), 100)
+@pytest.mark.parametrize("window", [1, 42])
+def test_the_window_keeps_the_latest_episodes(window):
+    """So many as the task says, also of a checkpoint's."""
+    progress = opened(0.0, episodes=tuple((float(i), 1) for i in range(130)), window=window)
+    assert (progress.episodes[0], len(progress.episodes)) == ((130.0 - window, 1), window)
     progress.collected(0, 1.0, ((130.0, 1),))
-    progress.finished(1)
-    assert (progress.episodes[0], progress.episodes[-1]) == ((31.0, 1), (130.0, 1))
+    progress.finished(1, window)
+    assert (progress.episodes[0], progress.episodes[-1]) == ((131.0 - window, 1), (130.0, 1))

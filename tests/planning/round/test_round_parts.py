@@ -11,7 +11,7 @@ from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.registry import Planners
 from drlnb.planning.round.boundary import _checkpoint_due, _evaluation_due, checkpoint_written, plan_evaluation
 from drlnb.planning.round.collect import experience_arrived
-from drlnb.planning.round.progress import EPISODE_WINDOW, Progress
+from drlnb.planning.round.progress import Progress
 from drlnb.planning.round.state import fresh_state
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
@@ -171,10 +171,10 @@ def test_counters_add_up_over_rounds(rounds):
             progress.collected(collector, collect_s, episodes)
             by_collector[collector] = episodes
         assert progress.collect_s == max([share[1] for share in shares], default=None)
-        progress.finished(10)
+        progress.finished(10, 7)
         every += [each for collector in sorted(by_collector) for each in by_collector[collector]]
         assert (progress.n_rounds, progress.n_timesteps, progress.version) == (n, 10 * n, n + 1)
-        assert progress.episodes == every[-EPISODE_WINDOW:]
+        assert progress.episodes == every[-7:]
         assert progress.arrived == {}
 
 

@@ -79,7 +79,7 @@ def test_a_lost_lease_was_held_until_it_was_lost():
 
 def of_starts(progress):
     """Finish a round; return what its metrics say of starts, and begin the next one."""
-    progress.finished(1)
+    progress.finished(1, 100)
     metrics = progress.metrics(1.0)
     progress.began(1.0)
     return {name: value for name, value in metrics.items() if name.startswith("warmup/")}

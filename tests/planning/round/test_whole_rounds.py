@@ -333,6 +333,7 @@ def test_defaults():
         "checkpoint_min_s": 5.0,
         "checkpoint_max_s": 120.0,
         "checkpoint_cost_frac": 0.05,
+        "stats_window_size": 100,
         "n_eval_episodes": 20,
         "eval_freq": 0,
         "eval_episodes": 5,

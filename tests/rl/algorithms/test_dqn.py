@@ -346,7 +346,7 @@ def test_defaults_are_stable_baselines3s():
     expected |= {"tau": 1.0, "gamma": 0.99, "train_freq": 4, "gradient_steps": 1, "target_update_interval": 10_000}
     expected |= {"exploration_fraction": 0.1, "exploration_initial_eps": 1.0, "exploration_final_eps": 0.05}
     expected |= {"max_grad_norm": 10.0, "policy": "MlpPolicy", "policy_kwargs": {}}
-    assert DqnSettings().to_plain() == expected | {"double_q": False, "periods_per_round": 1}
+    assert DqnSettings().to_plain() == expected | {"double_q": False, "periods_per_round": 1, "stats_window_size": 100}
 
 
 def test_the_entry_is_found_and_text_is_read():

@@ -1,5 +1,7 @@
 """`info["is_success"]` becomes success rates, in training and in evaluations, under Stable-Baselines3's names."""
 
+from collections import deque
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from drlnb.fleet.callbacks.base import BaseCallback
 from drlnb.records.episodes import episode, rolling, success, success_rate
 from drlnb.rl import evaluate
 from drlnb.rl.checkpoints.files import pack, unpack
+from drlnb.runtime.master.work import rounds_of
 
 SMALL = {"n_steps": 6, "batch_size": 6, "n_epochs": 1, "seed": 3, "policy_kwargs": {"net_arch": [4]}}
 
@@ -53,6 +56,23 @@ def test_the_rate_is_the_mean_over_the_latest_episodes(wrappers):
     model.learn(12, silent, local=True)
     assert not [name for metrics in silent.rounds for name in metrics if "success" in name]
     assert evaluate(model, n_episodes=2).success_rate is None
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("make", [drlnb.PPO, drlnb.DQN])
+def test_the_window_is_as_long_as_it_is_said(make, window, tmp_path):
+    """Six episodes, each second one a success: means, buffers and a saved model hold the latest of them alone."""
+    notes = Notes()
+    kwargs = SMALL if make is drlnb.PPO else {"train_freq": 6, "seed": 0}
+    model = make("MlpPolicy", Goals, stats_window_size=window, **kwargs).learn(12, notes, local=True)
+    latest = [True, False, True][-window:]
+    assert [metrics["rollout/success_rate"] for metrics in notes.rounds] == [[0.0, 1.0], [1 / 3, 2 / 3]][window > 1]
+    assert rounds_of(model.spec)["stats_window_size"] == window  # what a cluster counts by
+    again = make.load(model.save(tmp_path / "m"), trust=True)
+    for each in (model, again):
+        assert (list(each.ep_success_buffer), each.ep_success_buffer.maxlen) == (latest, window)
+        assert (len(each.ep_info_buffer), each.ep_info_buffer.maxlen) == (window, window)
+    assert make.load(tmp_path / "m", trust=True, stats_window_size=1).ep_success_buffer == deque([True])
 
 
 @pytest.mark.parametrize("wrappers", [[], ["FlattenObservation"]], ids=["plain", "wrapped"])

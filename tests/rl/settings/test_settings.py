@@ -34,6 +34,7 @@ def test_defaults_are_stable_baselines():
         "sde_sample_freq": -1,
         "normalize": False,
         "policy_kwargs": {},
+        "stats_window_size": 100,
     }
     assert (found.n_envs, found.total_timesteps) == (1, 1_000_000)
     assert found.origin == "Stable-Baselines3's defaults"

@@ -53,9 +53,11 @@ def problems(algo, n_envs=4, **overrides):
         ("dqn", "policy_kwargs", {"optimizer_class": "SGD", "optimizer_kwargs": {"nesterov": True}},
          ": optimizer_kwargs nesterov needs a momentum > 0"),
         ("ppo", "policy_kwargs", {"optimizer_class": "LBFGS"},
-         ": optimizer_class must be Adam, AdamW, SGD, RMSprop, Adagrad of torch.optim, got 'LBFGS'"),
+         ": optimizer_class must be Adam, AdamW, SGD, RMSprop, Adagrad of torch.optim, or a class of "
+         "optimizers, got 'LBFGS'"),
         ("dqn", "policy_kwargs", {"optimizer_class": 3},
-         ": optimizer_class must be Adam, AdamW, SGD, RMSprop, Adagrad of torch.optim, got 3"),
+         ": optimizer_class must be Adam, AdamW, SGD, RMSprop, Adagrad of torch.optim, or a class of "
+         "optimizers, got 3"),
         ("ppo", "policy_kwargs", {"net_arch": "64"},
          ": net_arch holds widths, whole numbers >= 1, got '64'"),
         ("ppo", "policy_kwargs", {"net_arch": {"pi": [8], "vff": [8]}},
