@@ -9,6 +9,7 @@ import torch
 
 from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
 from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.envs.catch import CATCH_ID
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.pickled import pack
 from drlnb.rl.seeding import ENV, reset_seed
@@ -28,6 +29,15 @@ def give_weights(theirs: Any, learner: PpoLearner) -> None:
 
 def their_names(learner: PpoLearner) -> dict[str, str]:
     """Our entry -> their parameter."""
+    if learner.layout.activation == "module":  # convolutions
+        ours = [entry.name for entry in learner.layout.entries]
+        parts = {"net.features.": "features_extractor.", "net.action.": "action_net.", "net.value.": "value_net."}
+        return {
+            name: their + name.removeprefix(our)
+            for name in ours
+            for our, their in parts.items()
+            if name.startswith(our)
+        }
     names = {"log_std": "log_std"} if learner.layout.head.continuous else {}
     for kind in ("weight", "bias"):
         names |= {f"action.{kind}": f"action_net.{kind}", f"value.{kind}": f"value_net.{kind}"}
@@ -38,18 +48,21 @@ def their_names(learner: PpoLearner) -> dict[str, str]:
 
 def fragment_of(theirs: Any, discrete: bool) -> Fragment:
     """Our fragment of their rollout buffer (filled, not yet flattened)."""
-    buffer = theirs.rollout_buffer
+    buffer, last = theirs.rollout_buffer, np.asarray(theirs._last_obs)
     starts = np.concatenate([buffer.episode_starts, theirs._last_episode_starts[None]]).astype(bool)
     actions = buffer.actions[..., 0].astype(np.int64) if discrete else buffer.actions.astype(np.float32)
+    observations = buffer.observations.astype(np.float32)
+    if last.dtype == np.uint8:  # they have channels first
+        observations, last = (np.moveaxis(images, -3, -1).astype(np.uint8) for images in (observations, last))
     arrays = {
-        "obs": buffer.observations.astype(np.float32),
-        "last_obs": np.asarray(theirs._last_obs, np.float32),
+        "obs": observations,
+        "last_obs": last if last.dtype == np.uint8 else last.astype(np.float32),
         "action": actions,
         "log_prob": buffer.log_probs.astype(np.float32),
         "reward": buffer.rewards.astype(np.float32),
         "terminated": starts[1:],
         "truncated": np.zeros((_STEPS, _ENVS), bool),
-        "final_obs": np.zeros((0, buffer.observations.shape[-1]), np.float32),
+        "final_obs": np.zeros((0, *observations.shape[2:]), observations.dtype),
         "final_at": np.zeros((0, 2), np.int32),
     }
     return Fragment({"env_indices": list(range(_ENVS)), "n_samples": _STEPS * _ENVS}, arrays)
@@ -72,6 +85,7 @@ def fragment_of(theirs: Any, discrete: bool) -> Fragment:
             {"use_sde": True, "policy_kwargs": {"full_std": False, "use_expln": True, "log_std_init": 0.5}},
         ),
         ("Pendulum-v1", {"use_sde": True, "policy_kwargs": {"squash_output": True}}),
+        (CATCH_ID, {"policy": "CnnPolicy", "policy_kwargs": {"net_arch": []}, "learning_rate": 5e-4}),
     ],
 )
 def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
@@ -82,13 +96,13 @@ def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
 
     hyper = {
         "n_steps": _STEPS, "batch_size": _STEPS * _ENVS, "n_epochs": _EPOCHS, "gamma": 0.9, "gae_lambda": 0.8,
-        "learning_rate": 0.01, "clip_range": 0.1, "ent_coef": 0.02, "vf_coef": 0.7, "max_grad_norm": 0.3, **sde,
+        "learning_rate": 0.01, "clip_range": 0.1, "ent_coef": 0.02, "vf_coef": 0.7, "max_grad_norm": 0.3,
+        "policy": "MlpPolicy", **sde,
     }  # fmt: skip
     policy_kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}, **hyper.pop("policy_kwargs", {})}
     classes = {key: getattr(torch.optim, name) for key, name in policy_kwargs.items() if key == "optimizer_class"}
     theirs = sb3.PPO(
-        "MlpPolicy",
-        make_vec_env(env, _ENVS, seed=1),
+        env=make_vec_env(env, _ENVS, seed=1),
         policy_kwargs={**policy_kwargs, **classes},
         seed=3,
         device="cpu",

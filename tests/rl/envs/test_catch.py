@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import product
 
 import gymnasium
 import numpy as np
@@ -10,17 +11,6 @@ from gymnasium.utils.env_checker import check_env
 
 from drlnb.rl.envs.catch import CATCH_ID, CatchEnv
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
-
-
-def _play(env, choose, n_episodes):
-    total = 0.0
-    for episode in range(n_episodes):
-        env.reset(seed=episode)
-        ended = False
-        while not ended:
-            _, reward, ended, _, _ = env.step(choose(env))
-            total += reward
-    return total / n_episodes
 
 
 def test_gymnasium_accepts_it():
@@ -45,15 +35,20 @@ def test_an_episode_takes_twenty_steps():
     assert ends == [False] * 19 + [True]
 
 
-def test_following_the_ball_always_wins_and_standing_still_does_not():
-    """A policy that walks under the ball gets 1.0 in each of 50 episodes, one that stands still far less."""
+def test_every_start_can_be_caught_from_single_frames():
+    """Walking under the ball, which a frame alone shows, catches all 63 starts; standing still loses column 0's."""
 
-    def follow(env):
-        return 1 + np.sign(env._column - env._paddle)
+    def play(column, drift, choose):
+        env.reset(seed=0)
+        env._column, env._drift, ended = column, drift, False
+        while not ended:
+            _, reward, ended, _, _ = env.step(choose())
+        return reward
 
-    # The ball ends at most 10 columns from the middle on a straight fall, and drifts no faster than the paddle walks.
-    assert _play(CatchEnv(), follow, 50) == pytest.approx(1.0)
-    assert _play(CatchEnv(), lambda env: 1, 50) < 0
+    env = CatchEnv()
+    starts = list(product(range(21), (-1, 0, 1)))
+    assert [play(*start, lambda: 1 + np.sign(env._column - env._paddle)) for start in starts] == [1.0] * 63
+    assert [play(*start, lambda: 1) for start in starts[:3]] == [-1.0] * 3
 
 
 def test_ball_and_paddle_are_seen():
