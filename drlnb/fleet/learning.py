@@ -324,10 +324,10 @@ def callbacks_of(
     own: list[BaseCallback] = [] if log is None else [log]
     if log_interval is not None:
         COUNT.read("log_interval", log_interval)
-    if progress_bar:
-        own.append(ProgressLine())
     if model.logger.theirs is not None:
         own.append(TheirLog(log_interval))
     elif model.verbose and log_interval is not None:
         own.append(ProgressTable(log_interval))
+    if progress_bar:
+        own.append(ProgressLine())
     return CallbackList(own if callback is None else [as_callback(callback), *own])
