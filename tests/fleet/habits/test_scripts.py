@@ -3,36 +3,19 @@
 import pickle
 import threading
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 
 import drlnb
 from drlnb.records.errors import CheckpointError, ConfigError
+from tests.fleet.compatibility.worlds import Own
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
 
 
 def ppo(env="CartPole-v1", **given):
     return drlnb.PPO("MlpPolicy", env, **{**SMALL, **given})
-
-
-class Own(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, level=0):
-        self.level, self.steps = level, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(3, np.float32), 1.0, self.steps >= 10, False, {}
 
 
 # -------------------------------------------------------------------- environments that are stepped by hand
