@@ -5,14 +5,17 @@ import os
 import threading
 import time
 from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 import drlnb
 from drlnb.records.errors import EnvError
 from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.envs.given import taken_apart
 from drlnb.rl.envs.make import make_env, training_env
 from tests.fleet.compatibility.worlds import Own, ppo
 
@@ -62,6 +65,27 @@ def test_an_environment_that_nobody_has_changed_stays_an_id():
         env.step(env.action_space.sample())
     spec = ppo(env).spec
     assert (spec.env_factory, spec.env_kwargs) == (None, {"g": 5.0})
+
+
+class Pickled(gymnasium.utils.EzPickle, Own):
+    """Keeps its arguments, as environments of Box2D and MuJoCo do."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        gymnasium.utils.EzPickle.__init__(self, render_mode)
+        Own.__init__(self)
+        self.render_mode = render_mode
+
+
+def test_how_an_environment_is_drawn_is_no_setting(monkeypatch):
+    """It stays an id, whose model is loaded without trust, though its arguments were kept by itself."""
+    monkeypatch.setitem(gymnasium.registry, "Pickled-v0", EnvSpec("Pickled-v0", entry_point=f"{__name__}:Pickled"))
+    env = gymnasium.make("Pickled-v0", render_mode="rgb_array")
+    assert taken_apart(env).make is None
+    assert taken_apart(gymnasium.make("Pickled-v0")).make is None
+    env.unwrapped.reward = 3.0
+    assert taken_apart(env).make is not None
 
 
 def test_each_of_several_has_its_own():
@@ -165,6 +189,23 @@ def test_each_of_several_monitors_writes_its_own(tmp_path):
     envs = [Monitor(Own(reward=1 + i), path) for i, path in enumerate(paths)]
     ppo(SimpleNamespace(num_envs=2, envs=envs, step=None, reset=None)).learn(64, local=True)
     assert [[row["r"] for row in rows(path)] for path in paths] == [["10.0"] * 3, ["20.0"] * 3]
+
+
+class VecMonitor:
+    """What Stable-Baselines3's is to a script: it has begun one file for several environments."""
+
+    def __init__(self, venv, path):
+        path.write_text("#{}\nr,l,t\n")
+        self.venv, self.num_envs, self.info_keywords, self.t_start = venv, venv.num_envs, (), time.time()
+        self.results_writer = SimpleNamespace(file_handler=SimpleNamespace(name=str(path)))
+
+
+def test_a_monitor_around_several_writes_the_episodes_of_all(tmp_path):
+    """It had a header alone, and nobody was told."""
+    path = tmp_path / "all.monitor.csv"
+    several = SimpleNamespace(num_envs=2, envs=[Own(reward=1.0), Own(reward=2.0)])
+    ppo(VecMonitor(several, path)).learn(64, local=True)
+    assert sorted(row["r"] for row in rows(path)) == ["10.0"] * 3 + ["20.0"] * 3
 
 
 def test_an_evaluation_on_environments_that_learn_adds_no_rows(tmp_path):
