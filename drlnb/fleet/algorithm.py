@@ -22,6 +22,7 @@ from drlnb.fleet.learning import (
     learn_on_fleet,
     move,
     resting,
+    set_while_it_trains,
     take_over,
     trains_here,
 )
@@ -366,8 +367,7 @@ def _set(model: Algorithm, name: str, value: object) -> None:
         model._live.set(name, live_value(model.spec, PREFIX + name, value))
         return
     take_over(model)
-    if model._run is not None:
-        model._run.set(PREFIX + name, value)
+    if set_while_it_trains(model, PREFIX + name, value):
         return
     trained = model.trained
     if name in _OF_RING and trained is not None and trained.replay is not None:

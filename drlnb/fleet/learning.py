@@ -23,8 +23,10 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
+from drlnb.fleet.trainings import STOP_S
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import SOURCE_KEYS, RlWork
+from drlnb.rl.algorithms.resolve import live_value
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.policies import is_module
@@ -46,6 +48,7 @@ __all__ = [
     "learn_on_fleet",
     "move",
     "resting",
+    "set_while_it_trains",
     "take_over",
     "trains_here",
 ]
@@ -75,6 +78,13 @@ class Trainable(Model):
     #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy gets: a fleet, a run and a training that go on stay here, and actors are made anew."""
+        take_over(self)
+        trained = self.trained if self._live is None else self._state()
+        stay = dict.fromkeys(("fleet", "_run", "_live", "_actor", "_loaded"))
+        return {**vars(self), **stay, "trained": trained}
 
     def _state(self) -> Trained:
         take_over(self)
@@ -237,6 +247,29 @@ def launch(
     model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
     _begin(model, spec, start)
     return model._run
+
+
+def set_while_it_trains(model: Trainable, key: str, value: object) -> bool:
+    """Change a setting of the run that trains a model; False: it has ended in the meantime, and is taken over.
+
+    Raises
+    ------
+    ConfigError
+        If the run cannot change it.
+    """
+    run = model._run
+    if run is None:
+        return False
+    wanted = live_value(model.spec, key, value)  # what is wrong with it
+    try:
+        run.set(key, wanted)
+    except ConfigError:
+        run.watch.settle(STOP_S)  # a run that is about to end takes nothing more
+        if not run.ended:
+            raise
+        take_over(model)
+        return False
+    return True
 
 
 def take_over(model: Trainable) -> None:

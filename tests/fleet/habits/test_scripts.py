@@ -1,5 +1,6 @@
 """What scripts of Stable-Baselines3's documentation do with a model, as they do it."""
 
+import copy
 import pickle
 import threading
 
@@ -42,10 +43,26 @@ def test_a_model_with_environments_in_hand_is_pickled():
     """They are no part of it."""
     env = Own()
     model = ppo(env)
+    model.predict(model.env.reset())
     model.env.envs[0].lock = threading.Lock()
     assert pickle.loads(pickle.dumps(model)).predict(np.zeros(3))[1] is None
     env.lock = threading.Lock()
     assert pickle.loads(pickle.dumps(model)).seed == 0
+
+
+def test_a_copy_that_a_callback_makes_has_what_was_learnt_by_then():
+    """The training itself stays with the model."""
+    copies = []
+
+    class Copying(drlnb.BaseCallback):
+        def _on_rollout_end(self):
+            copies.append(copy.deepcopy(self.model))
+
+    model = ppo().learn(48, Copying(), local=True)
+    assert [each.num_timesteps for each in copies] == [16, 32, 48]
+    assert np.array_equal(copies[-1].parameters, model.parameters)
+    assert not np.array_equal(copies[0].parameters, model.parameters)
+    assert copies[0].learn(16, local=True, reset_num_timesteps=False).num_timesteps == 32
 
 
 def test_what_cannot_be_copied_any_more_trains_as_it_was(capsys):
