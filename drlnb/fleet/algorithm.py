@@ -96,7 +96,7 @@ class Algorithm(Trainable):
         callback
             See :mod:`drlnb.fleet.callbacks.base`: one, a function of ``(locals, globals)``, or a list of them.
         log_interval
-            Rounds between two tables of ``verbose=1``; None: no tables.
+            Rounds between two tables of ``verbose=1``, of a DQN episodes by their mean length; None: no tables.
         tb_log_name
             Name of the folders below `tensorboard_log`; None: the algorithm's.
         reset_num_timesteps

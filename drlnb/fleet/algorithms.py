@@ -1,6 +1,6 @@
 """Define PPO, DQN and GPF, with Stable-Baselines3's constructors."""
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -92,22 +92,6 @@ policy_kwargs
         "replay_buffer_class", "replay_buffer_kwargs", "optimize_memory_usage", "n_steps", "target_update_interval",
         "exploration_fraction", "exploration_initial_eps", "exploration_final_eps", "max_grad_norm", *_LAST,
     )  # fmt: skip
-
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: object = None,
-        log_interval: int | None = 4,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-        *,
-        local: bool | None = None,
-    ) -> Self:
-        """Train, and wait for it: as of :class:`PPO`, but `log_interval` counts episodes, by their mean length."""
-        return super().learn(
-            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar, local=local
-        )
 
     @property
     def exploration_rate(self) -> float:

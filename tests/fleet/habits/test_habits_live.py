@@ -1,6 +1,8 @@
 """What differs on a cluster of what a script of Stable-Baselines3's does, on one open fleet."""
 
 import pickle
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -20,6 +22,35 @@ TWO = {"n_envs": 2, "n_collectors": 2}
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+SCRIPT = """
+import gymnasium
+import numpy as np
+
+import drlnb
+
+print("begins")
+
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(3, np.float32), 1.0, self.steps >= 10, False, {}
+
+
+model = drlnb.PPO("MlpPolicy", Mine, n_steps=16, batch_size=16, n_epochs=1, n_envs=2, n_collectors=2)
+model.learn(64)
+print(model.num_timesteps, model.ep_info_buffer[-1]["r"])
+"""
 
 
 class Counting(drlnb.BaseCallback):
@@ -148,6 +179,14 @@ def test_an_environment_that_a_script_has_registered_travels(fleet, monkeypatch)
     monkeypatch.setitem(gymnasium.registry, "Scripts-v0", spec)
     model = ppo("Scripts-v0", fleet=fleet, **TWO).learn(32)
     assert {episode["l"] for episode in model.ep_info_buffer} == {5}
+
+
+@pytest.mark.usefixtures("fleet")  # what its client opens meanwhile is closed
+def test_a_script_needs_no_guard(tmp_path):
+    """One that asks for processes at its top, with a class of its own: no process runs it a second time."""
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout.split()) == (0, ["begins", "64", "10.0"]), done.stderr
 
 
 # -------------------------------------------------------------------- the model afterwards, and again

@@ -72,9 +72,9 @@ def test_a_bar_without_a_round_leaves_nothing(capsys):
 
 # -------------------------------------------------------------------- tables of a DQN
 def test_tables_of_a_dqn_count_episodes(capsys):
-    """Its rounds are four steps: there would be one for each; the usual number is four episodes, as there."""
-    dqn(Own, verbose=1).learn(200, local=True)
-    assert steps(capsys.readouterr().out) == [40, 80, 120, 160, 200]
+    """Its rounds are four steps: there would be one for each. They come when a round ends."""
+    dqn(Own, verbose=1).learn(60, local=True)
+    assert steps(capsys.readouterr().out) == [12, 24, 36, 48, 60]
     dqn(Own, verbose=1).learn(100, log_interval=2, local=True)
     assert steps(capsys.readouterr().out) == [20, 40, 60, 80, 100]
     dqn(Own, verbose=1).learn(100, log_interval=None, local=True)
