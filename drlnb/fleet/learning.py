@@ -18,7 +18,7 @@ from drlnb.fleet.plain import COUNT, Row
 from drlnb.fleet.policies.files import newest
 from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.policies.tensors import republished
-from drlnb.fleet.policies.vec_env import VecEnv
+from drlnb.fleet.policies.vec_env import VecEnv, count_as_theirs
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.tasks.sources import as_it_stands
@@ -136,6 +136,7 @@ def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | No
     if env is None or of != source or env.closed or render_mode not in {None, env.render_mode}:
         env = make(render_mode)
         _STEPPED[model] = source, env
+    count_as_theirs()  # they may have been imported since these were made
     return env
 
 

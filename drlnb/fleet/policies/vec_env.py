@@ -14,11 +14,18 @@ from drlnb.rl.rows import scalar
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["VecEnv"]
+__all__ = ["VecEnv", "count_as_theirs"]
 
 _Info = dict[str, object]
 #: Numbers of some of the environments; None: all.
 _Indices = int | Iterable[int] | None
+
+
+def count_as_theirs() -> None:
+    """Have our class count as Stable-Baselines3's, for which its functions ask, where that is imported by now."""
+    theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
+    if theirs is not None:
+        theirs.VecEnv.register(VecEnv)
 
 
 class VecEnv:
@@ -54,9 +61,7 @@ class VecEnv:
         self._told = envs is not None
         #: Whether :meth:`close` was called.
         self.closed = False
-        theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
-        if theirs is not None:  # its functions ask for its class
-            theirs.VecEnv.register(type(self))
+        count_as_theirs()
 
     @property
     def unwrapped(self) -> "VecEnv":
