@@ -65,7 +65,8 @@ _WAYS = dict.fromkeys(
 )
 _WAYS |= dict.fromkeys(("DummyVecEnv", "SubprocVecEnv", "make_vec_env"), "n_envs=4 beside an id, a class or a function")
 _WAYS |= dict.fromkeys(
-    ("common", "ppo", "dqn"), "callbacks are drlnb.EvalCallback and so on; the rest goes on as theirs"
+    ("common", "ppo", "dqn", "her"),
+    "from drlnb import PPO, DQN, EvalCallback, ...; what is not here is used as it is, from stable_baselines3.common",
 )
 _WAYS |= {
     "MaskablePPO": "PPO(..., use_masking=True)",
@@ -82,6 +83,20 @@ _WAYS |= {
 }
 
 register_environments()
+
+
+class _Theirs:
+    """Asked for modules that no other finder knows: those of Stable-Baselines3 are told of."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raise ModuleNotFoundError with the way, as a name of the package does."""
+        module = name.removeprefix("drlnb.")
+        if module != name and module in _WAYS:
+            raise ModuleNotFoundError(f"No module named {name!r}: {_WAYS[module]}", name=name)
+
+
+sys.meta_path.append(_Theirs)
 
 
 def __getattr__(name: str) -> object:

@@ -22,6 +22,7 @@ from drlnb.fleet.learning import (
     learn_on_fleet,
     move,
     resting,
+    set_while_it_trains,
     take_over,
     trains_here,
 )
@@ -95,7 +96,7 @@ class Algorithm(Trainable):
         callback
             See :mod:`drlnb.fleet.callbacks.base`: one, a function of ``(locals, globals)``, or a list of them.
         log_interval
-            Rounds between two tables of ``verbose=1``; None: no tables.
+            Rounds between two tables of ``verbose=1``, of a DQN episodes by their mean length; None: no tables.
         tb_log_name
             Name of the folders below `tensorboard_log`; None: the algorithm's.
         reset_num_timesteps
@@ -368,8 +369,7 @@ def _set(model: Algorithm, name: str, value: object) -> None:
         model._live.set(name, live_value(model.spec, PREFIX + name, value))
         return
     take_over(model)
-    if model._run is not None:
-        model._run.set(PREFIX + name, value)
+    if set_while_it_trains(model, PREFIX + name, value):
         return
     trained = model.trained
     if name in _OF_RING and trained is not None and trained.replay is not None:

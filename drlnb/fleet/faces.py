@@ -13,12 +13,27 @@ from typing import Any
 from drlnb.fleet.plain import Row
 from drlnb.records.errors import InputError
 
-__all__ = ["GROUP", "MissingFace", "awake", "face", "kernel", "note", "notebook", "say", "shown_as"]
+__all__ = [
+    "GROUP",
+    "MissingFace",
+    "awake",
+    "face",
+    "kernel",
+    "leave",
+    "note",
+    "notebook",
+    "redraw",
+    "say",
+    "show",
+    "shown_as",
+]
 
 _LOG = logging.getLogger("drlnb")
 
 #: Seconds between two signs of life: shorter than any time after which a server may call a kernel idle.
 _AWAKE_S = 20.0
+#: The line that is kept up to date, where there is one.
+_STANDING: list[str] = []
 #: Group of entry points: name -> callable.
 GROUP = "drlnb.faces"
 
@@ -104,8 +119,36 @@ def say(text: str) -> None:
 
     A cell shows standard error in red, and this is no error.
     """
+    redraw("")
+    _write(f"drlnb: {text}\n")
+
+
+def show(text: str) -> None:
+    """Write what was asked for to standard output."""
+    redraw("")
+    print(text, flush=True)  # noqa: T201 - it is for the reader
+
+
+def redraw(text: str) -> None:
+    """Write over the line that stands, which other words go above; an empty text wipes it."""
+    width = max(map(len, _STANDING), default=0)
+    _STANDING.clear()
+    if text:
+        _STANDING.append(text)
+    if text or width:
+        _write("\r" + text.ljust(width) + ("" if text else "\r"))
+
+
+def leave() -> None:
+    """Leave the line that stands as it is, and go on below."""
+    if _STANDING:
+        _STANDING.clear()
+        _write("\n")
+
+
+def _write(text: str) -> None:
     stream = sys.stdout if notebook() else sys.stderr
-    stream.write(f"drlnb: {text}\n")
+    stream.write(text)
     stream.flush()
 
 

@@ -18,16 +18,19 @@ from drlnb.fleet.fleet import Fleet, client_of, current_fleet
 from drlnb.fleet.listening import RunSession
 from drlnb.fleet.plain import COUNT, Row
 from drlnb.fleet.policies.files import newest
+from drlnb.fleet.policies.held import Held
 from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.policies.tensors import republished
-from drlnb.fleet.policies.vec_env import VecEnv
+from drlnb.fleet.policies.vec_env import VecEnv, count_as_theirs
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.tasks.sources import as_it_stands
 from drlnb.fleet.training import Training
+from drlnb.fleet.trainings import STOP_S
 from drlnb.records.episodes import Episode
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import SOURCE_KEYS, RlWork
+from drlnb.rl.algorithms.resolve import live_value
 from drlnb.rl.checkpoints.trained import State, Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.policies import is_module
@@ -49,6 +52,7 @@ __all__ = [
     "learn_on_fleet",
     "move",
     "resting",
+    "set_while_it_trains",
     "take_over",
     "trains_here",
 ]
@@ -78,6 +82,13 @@ class Trainable(Model):
     #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy gets: a fleet, a run and a training that go on stay here, and actors are made anew."""
+        take_over(self)
+        held = self._held if self._live is None else Held(self._state())
+        stay = dict.fromkeys(("fleet", "_run", "_live", "_actor", "_loaded"))
+        return {**vars(self), **stay, "_held": held}
 
     def _state(self) -> Trained:
         take_over(self)
@@ -148,6 +159,7 @@ def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | No
     if env is None or of != source or env.closed or render_mode not in {None, env.render_mode}:
         env = make(render_mode)
         _STEPPED[model] = source, env
+    count_as_theirs()  # they may have been imported since these were made
     return env
 
 
@@ -270,6 +282,29 @@ def _refuse_change(run: str, state: State) -> None:
     )
 
 
+def set_while_it_trains(model: Trainable, key: str, value: object) -> bool:
+    """Change a setting of the run that trains a model; False: it has ended in the meantime, and is taken over.
+
+    Raises
+    ------
+    ConfigError
+        If the run cannot change it.
+    """
+    run = model._run
+    if run is None:
+        return False
+    wanted = live_value(model.spec, key, value)  # what is wrong with it
+    try:
+        run.set(key, wanted)
+    except ConfigError:
+        run.watch.settle(STOP_S)  # a run that is about to end takes nothing more
+        if not run.ended:
+            raise
+        take_over(model)
+        return False
+    return True
+
+
 def take_over(model: Trainable) -> None:
     """Adopt the state of a run that has ended."""
     run = model._run
@@ -364,10 +399,10 @@ def callbacks_of(
     own: list[BaseCallback] = [] if log is None else [log]
     if log_interval is not None:
         COUNT.read("log_interval", log_interval)
-    if progress_bar:
-        own.append(ProgressLine())
     if model.logger.theirs is not None:
         own.append(TheirLog(log_interval))
     elif model.verbose and log_interval is not None:
         own.append(ProgressTable(log_interval))
+    if progress_bar:
+        own.append(ProgressLine())
     return CallbackList(own if callback is None else [as_callback(callback), *own])

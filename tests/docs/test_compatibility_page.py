@@ -8,7 +8,8 @@ PAGE = (ROOT / "docs/reference/stable-baselines3.md").read_text(encoding="utf-8"
 #: File and test of theirs, cases, those that hold, what is here; of each table.
 _ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (\d+) \| (\d+) \| (.*) \|$", re.MULTILINE)
 _OURS = re.compile(r"`([\w/]+\.py)::(\w+)`")
-TABLES = [[*_ROW.finditer(part)] for part in PAGE.split("\n## ")[1:]]
+*PARTS, HABITS = PAGE.split("\n## ")[1:]
+TABLES = [[*_ROW.finditer(part)] for part in PARTS]
 
 
 def total(table, column):
@@ -32,5 +33,16 @@ def test_what_holds_is_a_test_and_what_does_not_has_a_reason():
         assert row[4] in {"0", row[3]}, row[0]
         assert bool(ours) is (row[4] != "0"), row[0]
         assert row[5], row[0]
+        for path, name in ours:
+            assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)
+
+
+def test_each_habit_has_tests_that_are_there():
+    """Of every row of the last table."""
+    rows = [line for line in HABITS.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 32
+    for row in rows:
+        ours = _OURS.findall(row.rsplit(" | ", 1)[1])
+        assert ours, row
         for path, name in ours:
             assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)

@@ -3,6 +3,7 @@ import queue
 
 import pytest
 
+import drlnb
 from drlnb.records.base import record_types
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import RlWork
@@ -13,10 +14,12 @@ __all__ = [
     "FakeLink",
     "ended",
     "finished",
+    "fleet",
     "foreign_cluster",
     "header",
     "link",
     "make_foreign",
+    "open_fleet",
     "opened",
     "row",
     "specs",
@@ -146,3 +149,25 @@ def small_task(**given):
     top |= {key: given.pop(key) for key in list(given) if key in top}
     hyper = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "policy_kwargs": {"net_arch": [8]}, **given}
     return RlWork(hyperparameters=hyper, **top, **probe(top["env"]))
+
+
+@pytest.fixture(scope="module")
+def open_fleet(tmp_path_factory):
+    """Open a fleet for all tests of a module; it has trained: whatever lives as long as it is there."""
+    small = {"n_steps": 32, "batch_size": 64, "n_epochs": 4, "n_envs": 4, "policy_kwargs": {"net_arch": [16]}}
+    with drlnb.Fleet(slots=1) as fleet:
+        task = drlnb.Task("CartPole-v1", total_timesteps=128, **small)
+        fleet.train(task, out=tmp_path_factory.mktemp("first") / "r").wait(60)
+        yield fleet
+
+
+@pytest.fixture
+def fleet(open_fleet):
+    """Return the fleet; connections that its client keeps for later are closed after the test."""
+    yield open_fleet
+    client = open_fleet.pool.link.client
+
+    async def collect():
+        client.rpc.collect()
+
+    client.sync(collect)

@@ -19,27 +19,6 @@ pytestmark = pytest.mark.cluster
 SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 4, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [16]}}
 
 
-@pytest.fixture(scope="module")
-def open_fleet(tmp_path_factory):
-    """Open a fleet for all tests here; it has trained: whatever lives as long as it does is there before each test."""
-    with drlnb.Fleet(slots=1) as fleet:
-        task = drlnb.Task("CartPole-v1", total_timesteps=128, **SMALL)
-        fleet.train(task, out=tmp_path_factory.mktemp("first") / "r").wait(60)
-        yield fleet
-
-
-@pytest.fixture
-def fleet(open_fleet):
-    """Return the fleet; connections that its client keeps for later are closed after the test."""
-    yield open_fleet
-    client = open_fleet.pool.link.client
-
-    async def collect():
-        client.rpc.collect()
-
-    client.sync(collect)
-
-
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -333,9 +333,13 @@ def test_their_functions_take_it_for_theirs(monkeypatch):
 
     module = ModuleType("stable_baselines3.common.vec_env.base_vec_env")
     module.VecEnv = type("VecEnv", (ABC,), {})
+    model = ppo()
+    early = model.get_env()
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    env = ppo().get_env()
+    assert not isinstance(early, module.VecEnv)
+    env = model.get_env()
     assert isinstance(env, module.VecEnv)
+    assert env is early
     env.close()
 
 

@@ -40,9 +40,9 @@ class _Locals(dict[str, object]):
             raise ConfigError(
                 "locals has no 'metrics' before a first round has ended: on_round_end(metrics) is told them"
             )
-        raise ConfigError(
-            f"locals has no {name!r}: it holds {here}; with local=True also infos, rewards, dones, new_obs of each step"
-        )
+        more = "" if "infos" in self else "; with local=True also infos, rewards, dones, new_obs of each step"
+        way = "self.training_env has the environments" if name == "env" else f"it holds {here}{more}"
+        raise ConfigError(f"locals has no {name!r}: {way}")
 
 
 class BaseCallback:

@@ -1,5 +1,6 @@
 """Take callbacks of Stable-Baselines3: those that are here, too, become ours, others are called as they are there."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ class Foreign(BaseCallback):
     def _init_callback(self) -> None:
         if self.parent is not None:  # of ours: theirs, which it was given to, never hears of anything
             self.theirs.parent = self.parent
-        self.theirs.init_callback(self.model)
+        with warnings.catch_warnings():  # environments of ours are of no type of theirs, whatever they evaluate in
+            warnings.filterwarnings("ignore", "Training and eval env are not of the same type")
+            self.theirs.init_callback(self.model)
 
     def _on_training_start(self) -> None:
         self.locals["total_timesteps"] = self.model.spec.total_timesteps

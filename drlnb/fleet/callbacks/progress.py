@@ -6,16 +6,15 @@ writes, in a thread of its own, fed by the rows that callbacks get.
 """
 
 import glob
+import math
 import re
-import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
 
-from drlnb.fleet import faces
 from drlnb.fleet.callbacks.base import BaseCallback
 from drlnb.fleet.callbacks.events import Evaluated, Metrics
-from drlnb.fleet.faces import say
+from drlnb.fleet.faces import leave, redraw, say, show
 from drlnb.fleet.plain import COUNT
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
@@ -32,6 +31,30 @@ __all__ = [
 
 #: Letters of a bar; longest name and value in a table.
 _BAR, _WIDEST = 20, 36
+#: Seconds between two looks of a bar: rounds of milliseconds would flood a notebook with messages.
+_REDRAW_S = 0.1
+
+
+class Interval:
+    """Says when scalars are due: each `every`-th round, of a DQN, whose rounds are some steps, that many episodes.
+
+    Episodes are counted by the mean length of the latest hundred.
+    """
+
+    def __init__(self, every: int | None) -> None:
+        self._every = None if every is None else COUNT.read("log_interval", every)
+        self._n_rounds = self._n_timesteps = 0
+
+    def due(self, algo: str, metrics: Metrics) -> bool:
+        """Return whether they are due after a round."""
+        self._n_rounds += 1
+        if self._every is None or algo != "dqn":
+            return self._every is not None and self._n_rounds % self._every == 0
+        now, length = int(metrics["time/total_timesteps"]), metrics.get("rollout/ep_len_mean", math.inf)
+        if now - self._n_timesteps < self._every * length:
+            return False
+        self._n_timesteps = now
+        return True
 
 
 class ProgressTable(BaseCallback):
@@ -39,13 +62,12 @@ class ProgressTable(BaseCallback):
 
     def __init__(self, every: int = 1) -> None:
         super().__init__()
-        self._every, self._n_rounds = COUNT.read("log_interval", every), 0
+        self._interval = Interval(every)
 
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Print the round's scalars, and what callbacks have recorded."""
-        self._n_rounds += 1
-        if self._n_rounds % self._every == 0:
-            print(table({**metrics, **self.logger.name_to_value}), flush=True)  # noqa: T201 - it is for the reader
+        if self._interval.due(self.model.spec.algo, metrics):
+            show(table({**metrics, **self.logger.name_to_value}))
         return None
 
 
@@ -54,12 +76,11 @@ class TheirLog(BaseCallback):
 
     def __init__(self, every: int | None) -> None:
         super().__init__()
-        self._every, self._n_rounds = every, 0
+        self._interval = Interval(every)
 
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Write the round's scalars, beside what callbacks have recorded with it."""
-        self._n_rounds += 1
-        if self._every is not None and self._n_rounds % self._every == 0:
+        if self._interval.due(self.model.spec.algo, metrics):
             self._write(metrics)
             self.logger.theirs.dump(int(metrics["time/total_timesteps"]))
         return None
@@ -75,7 +96,7 @@ class TheirLog(BaseCallback):
             self.logger.theirs.record(name, value)
 
 
-class LogEveryNTimesteps(ProgressTable):
+class LogEveryNTimesteps(BaseCallback):
     """Print the scalars of the round that is the first to end after each `n_steps` steps, for ``verbose=1``."""
 
     def __init__(self, n_steps: int) -> None:
@@ -90,7 +111,7 @@ class LogEveryNTimesteps(ProgressTable):
         before, now = self._printed, self.num_timesteps
         if self.model.verbose and now // self._n_steps > before // self._n_steps:
             self._printed = now
-            super().on_round_end(metrics)
+            show(table({**metrics, **self.logger.name_to_value}))
         return None
 
 
@@ -99,30 +120,26 @@ class ProgressLine(BaseCallback):
 
     def __init__(self) -> None:
         super().__init__()
-        self._width = 0
+        self._drawn_s = -math.inf
 
     def on_round_end(self, metrics: Metrics) -> bool | None:
-        """Show the round's counters."""
-        total = self.model.spec.total_timesteps
-        share = min(1.0, metrics["time/total_timesteps"] / total)
-        bar = "#" * round(share * _BAR)
-        self._show(f"{share:4.0%} [{bar:<{_BAR}}] {words(metrics, total)}")
+        """Show the round's counters, unless a line has been drawn just now."""
+        if time.monotonic() - self._drawn_s >= _REDRAW_S:
+            self._draw(metrics)
         return None
 
     def on_training_end(self) -> None:
         """Leave the last line standing."""
-        if self._width:
-            self._stream().write("\n")
+        if self.metrics:
+            self._draw(self.metrics)
+            leave()
 
-    def _show(self, text: str) -> None:
-        stream = self._stream()
-        stream.write("\r" + text.ljust(self._width))
-        stream.flush()
-        self._width = len(text)
-
-    @staticmethod
-    def _stream() -> TextIO:
-        return sys.stdout if faces.notebook() else sys.stderr
+    def _draw(self, metrics: Metrics) -> None:
+        total = self.model.spec.total_timesteps
+        share = min(1.0, metrics["time/total_timesteps"] / total)
+        bar = "#" * round(share * _BAR)
+        redraw(f"{share:4.0%} [{bar:<{_BAR}}] {words(metrics, total)}")
+        self._drawn_s = time.monotonic()
 
 
 def words(metrics: Metrics, total_timesteps: int) -> str:

@@ -56,7 +56,7 @@ class Held:
     def __getstate__(self) -> dict[str, object]:
         """Return what a copy gets: it makes a policy of its own."""
         self.read_back()
-        return {**self.__dict__, "policy": None}
+        return {**self.__dict__, "policy": None, "elsewhere": None}
 
     def read_back(self) -> None:
         """Take what was changed in the policy.

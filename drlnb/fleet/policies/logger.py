@@ -37,6 +37,16 @@ class Logger:
         """Return what a copy gets: a logger of theirs holds open files."""
         return {**vars(self), "theirs": None}
 
+    def __getattr__(self, name: str) -> object:
+        """Return what a logger of theirs has beside; else AttributeError, with the way."""
+        theirs = vars(self).get("theirs")
+        if theirs is None:
+            raise AttributeError(
+                f"a model's logger has record, record_mean and dump, not {name!r}: tensorboard_log=... writes event "
+                "files, model.set_logger(configure(...)) brings all of theirs"
+            )
+        return getattr(theirs, name)
+
     def follow(self, theirs: object) -> None:
         """Hand everything to a logger of Stable-Baselines3's from now on; ConfigError if it is none."""
         if not callable(getattr(theirs, "record", None)) or not callable(getattr(theirs, "dump", None)):

@@ -1,6 +1,7 @@
 """Hold a model's networks as one torch module, under Stable-Baselines3's names: what is changed in it counts."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 from weakref import WeakMethod
 
@@ -19,6 +20,7 @@ from drlnb.rl.networks.distributions import Distribution
 from drlnb.rl.networks.exported import ActionValues, MostLikely, Network, Observations, Parts, parts_of
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.networks.modules import space_of
+from drlnb.rl.networks.own_optimizer import own_optimizer
 from drlnb.rl.networks.trained_state import ADAM_EPS
 from drlnb.rl.objectives.gpf_losses import log_strategy
 from drlnb.rl.rows import as_rows
@@ -205,7 +207,9 @@ class Policy(Network):
             kwargs = self.spec.hyperparameters.get("policy_kwargs") or {}
             kind, given = kwargs.get("optimizer_class", "Adam"), kwargs.get("optimizer_kwargs")
             more = {"eps": ADAM_EPS} if given is None and kind == "Adam" and self.spec.algo != "dqn" else given or {}
-            self._optimizer = getattr(torch.optim, kind)(self.parameters(), lr=_rate(self.spec, self.state), **more)
+            make = own_optimizer(self.spec) or partial(getattr(torch.optim, str(kind)), **more)
+            self._optimizer = make(list(self.parameters()))
+            self._optimizer.param_groups[0]["lr"] = _rate(self.spec, self.state)
         return cast(torch.optim.Optimizer, self._optimizer)
 
     def __getattr__(self, name: str) -> Tensor | nn.Module:

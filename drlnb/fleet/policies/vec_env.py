@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from drlnb.fleet.faces import say
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.rows import scalar
 
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["VecEnv"]
+__all__ = ["VecEnv", "count_as_theirs"]
 
 _Info = dict[str, object]
 #: Numbers of some of the environments; None: all.
 _Indices = int | Iterable[int] | None
+
+
+def count_as_theirs() -> None:
+    """Have our class count as Stable-Baselines3's, for which its functions ask, where that is imported by now."""
+    theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
+    if theirs is not None:
+        theirs.VecEnv.register(VecEnv)
 
 
 class VecEnv:
@@ -44,7 +52,7 @@ class VecEnv:
         #: How many there are.
         self.num_envs = len(self.envs)
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
-        self.render_mode = render_mode
+        self.render_mode, self.metadata = render_mode, self.envs[0].metadata
         #: What the last resets said.
         self.reset_infos: list[_Info] = [{} for _ in self.envs]
         self._seeds: list[int | None] = [None] * self.num_envs
@@ -53,9 +61,7 @@ class VecEnv:
         self._told = envs is not None
         #: Whether :meth:`close` was called.
         self.closed = False
-        theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
-        if theirs is not None:  # its functions ask for its class
-            theirs.VecEnv.register(type(self))
+        count_as_theirs()
 
     @property
     def unwrapped(self) -> "VecEnv":
@@ -152,9 +158,24 @@ class VecEnv:
         return [around(env) for env in self._of(indices)]
 
     def render(self, mode: str | None = None) -> object:
-        """Draw the first environment, in the mode that it was made with."""
-        del mode
-        return self.envs[0].render()
+        """Draw the first environment, in the mode that it was made with, else as it is drawn first.
+
+        Raises
+        ------
+        ConfigError
+            If it is drawn in another mode, or has no such one.
+        """
+        env = self.envs[0]
+        wanted = mode or env.render_mode or "rgb_array"
+        if env.render_mode is None and wanted in env.metadata.get("render_modes", ()):
+            env.unwrapped.render_mode = wanted
+        if env.spec is not None and env.render_mode != wanted:  # an own one draws as it likes
+            modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
+            raise ConfigError(
+                f"render({wanted!r}): {env.spec.id} is drawn with render_mode={env.render_mode!r}, of {modes}: "
+                "model.get_env(render_mode=...) makes others"
+            )
+        return env.render()
 
     def get_images(self) -> list[object]:
         """Return a picture of each environment."""

@@ -32,7 +32,7 @@ _DRAWING = {"RecordVideo", "RenderCollection", "AddRenderObservation"}
 #: Attributes of a new environment and of its wrappers, and the same after a few steps.
 _Fresh = tuple[list[dict[str, bytes]], list[dict[str, bytes]]]
 #: What copies have anew: how they are drawn, and what gymnasium has noted itself.
-_ANEW = {"render_mode", "_saved_kwargs"}
+_ANEW = {"render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
 #: Steps after which an attribute that has not changed is taken for a setting.
 _STEPS = 5
 #: Number of an environment that is tried, and writes nothing.
@@ -155,6 +155,8 @@ def _several(env: object, n_envs: int) -> Taken:
             raise EnvError(
                 "VecTransposeImage(skip=True) does not count: the smallest axis of an image has its channels"
             )
+        elif _file(env):  # a VecMonitor's, whose one file all copies write
+            frames.append(_layer(env, None))
         elif name not in _LOOK_ON_SEVERAL:
             raise EnvError(
                 f"{name} goes around several environments: give the id or a function, n_envs={n_envs}, and in "
@@ -234,13 +236,13 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Wrapper]:
     return [layer for layer in reversed(layers) if type(layer).__name__ not in _LOOK_ON or _file(layer)]
 
 
-def _file(layer: gymnasium.Env) -> str | None:
-    """Return the file that a ``Monitor`` of Stable-Baselines3's writes; None: none."""
+def _file(layer: object) -> str | None:
+    """Return the file that a ``Monitor`` or ``VecMonitor`` of Stable-Baselines3's writes; None: none."""
     writer = vars(layer).get("results_writer")
     return None if writer is None else str(writer.file_handler.name)
 
 
-def _layer(layer: gymnasium.Wrapper, at: int) -> _Layer:
+def _layer(layer: gymnasium.Wrapper, at: int | None) -> _Layer:
     """Return how to make a wrapper again; its arguments gymnasium's ``RecordConstructorArgs`` keeps."""
     if path := _file(layer):
         held = vars(layer)

@@ -1,4 +1,4 @@
-"""Small environments: one that pays for an echo of what it shows, one of any spaces, one that shows pictures."""
+"""Small environments: a script's own, one that pays for an echo, one of any spaces, one that shows pictures."""
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,27 @@ def ppo(env="CartPole-v1", policy="MlpPolicy", **given):
 
 def dqn(env="CartPole-v1", policy="MlpPolicy", **given):
     return drlnb.DQN(policy, env, **{**RING, **given})
+
+
+class Own(gymnasium.Env):
+    """One that nobody has registered; its episodes are of ten steps, each worth `reward`."""
+
+    observation_space, action_space = Box(-1, 1, (3,), np.float32), TWO
+
+    def __init__(self, level=0, reward=1.0):
+        self.level, self.reward, self.steps, self.closed = level, reward, 0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(3, np.float32), self.reward, self.steps >= 10, False, {"mood": "good"}
+
+    def close(self):
+        self.closed = True
 
 
 class Anything(gymnasium.Env):

@@ -6,35 +6,17 @@ import pytest
 
 import drlnb
 from drlnb.records.errors import EnvError
-
-SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
-
-
-class Ten(gymnasium.Env):
-    """Episodes of ten steps, each worth `reward`."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, reward=1.0):
-        self.reward, self.steps = reward, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(3, np.float32), self.reward, self.steps >= 10, False, {}
+from tests.fleet.compatibility.worlds import Own, ppo
 
 
 @pytest.fixture(scope="module")
 def model():
-    return drlnb.PPO("MlpPolicy", Ten, **SMALL)
+    return ppo(Own)
 
 
-@pytest.mark.parametrize(("env", "mean"), [(None, 10.0), (Ten, 10.0), (Ten(3.0), 30.0), (lambda: Ten(2.0), 20.0)])
+@pytest.mark.parametrize(
+    ("env", "mean"), [(None, 10.0), (Own, 10.0), (Own(reward=3.0), 30.0), (lambda: Own(reward=2.0), 20.0)]
+)
 def test_a_model_is_evaluated_where_its_user_says(model, env, mean):
     """A class, a function, an object as it stands; where it was trained if nobody says."""
     assert drlnb.rl.evaluate(model, env, n_episodes=3).returns == (mean,) * 3
@@ -50,7 +32,7 @@ def test_environments_that_do_not_fit(model):
 
 def test_an_environment_that_cannot_be_copied_names_the_way(model):
     """Evaluations play on copies."""
-    env = Ten()
+    env = Own()
     env.file = (n for n in range(3))
     with pytest.raises(EnvError, match=r"cannot travel to another process.*: pass its class, or a function"):
         drlnb.rl.evaluate(model, env)
@@ -72,7 +54,7 @@ def test_their_function_evaluates_a_model(model):
     """With every argument of it, on copies of ours and on an environment of the caller's."""
     evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
     heard = []
-    for env in (model.get_env(), Ten()):
+    for env in (model.get_env(), Own()):
         given = {"deterministic": True, "render": False, "warn": False, "callback": lambda *_: heard.append(1)}
         assert evaluation.evaluate_policy(model, env, n_eval_episodes=2, **given) == (10.0, 0.0)
         returns, lengths = evaluation.evaluate_policy(model, env, 2, return_episode_rewards=True, warn=False)

@@ -140,12 +140,31 @@ def test_what_is_not_in_the_package(name, way):
     assert not hasattr(drlnb, name)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import drlnb.common.vec_env",
+        "from drlnb.common.callbacks import BaseCallback",
+        "from drlnb.common.evaluation import evaluate_policy",
+        "from drlnb.ppo import MlpPolicy",
+        "from drlnb.her import HerReplayBuffer",
+        "from drlnb import common",
+    ],
+)
+def test_modules_of_theirs_are_told_of(statement):
+    """Their helpers take our models, so they are imported from where they are."""
+    with pytest.raises(ImportError, match=r"'(drlnb\.)?\w+': from drlnb import PPO, .* from stable_baselines3.common$"):
+        exec(statement)
+
+
 def test_modules_of_the_package_are_imported_as_ever():
     """Only names with a way are told of."""
     exec("from drlnb import records, rl")
     assert importlib.import_module("drlnb.rl").__name__ == "drlnb.rl"
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
         exec("from drlnb import Nothing")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'drlnb.nothing'$"):
+        exec("import drlnb.nothing")
 
 
 # -------------------------------------------------------------------- arguments

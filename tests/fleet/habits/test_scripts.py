@@ -1,38 +1,22 @@
 """What scripts of Stable-Baselines3's documentation do with a model, as they do it."""
 
+import copy
 import pickle
 import threading
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 
 import drlnb
 from drlnb.records.errors import CheckpointError, ConfigError
+from tests.fleet.compatibility.worlds import Own
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
 
 
 def ppo(env="CartPole-v1", **given):
     return drlnb.PPO("MlpPolicy", env, **{**SMALL, **given})
-
-
-class Own(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, level=0):
-        self.level, self.steps = level, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(3, np.float32), 1.0, self.steps >= 10, False, {}
 
 
 # -------------------------------------------------------------------- environments that are stepped by hand
@@ -59,10 +43,26 @@ def test_a_model_with_environments_in_hand_is_pickled():
     """They are no part of it."""
     env = Own()
     model = ppo(env)
+    model.predict(model.env.reset())
     model.env.envs[0].lock = threading.Lock()
     assert pickle.loads(pickle.dumps(model)).predict(np.zeros(3))[1] is None
     env.lock = threading.Lock()
     assert pickle.loads(pickle.dumps(model)).seed == 0
+
+
+def test_a_copy_that_a_callback_makes_has_what_was_learnt_by_then():
+    """The training itself stays with the model."""
+    copies = []
+
+    class Copying(drlnb.BaseCallback):
+        def _on_rollout_end(self):
+            copies.append(copy.deepcopy(self.model))
+
+    model = ppo().learn(48, Copying(), local=True)
+    assert [each.num_timesteps for each in copies] == [16, 32, 48]
+    assert np.array_equal(copies[-1].parameters, model.parameters)
+    assert not np.array_equal(copies[0].parameters, model.parameters)
+    assert copies[0].learn(16, local=True, reset_num_timesteps=False).num_timesteps == 32
 
 
 def test_what_cannot_be_copied_any_more_trains_as_it_was(capsys):

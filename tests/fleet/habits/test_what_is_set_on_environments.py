@@ -5,40 +5,19 @@ import os
 import threading
 import time
 from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 import drlnb
 from drlnb.records.errors import EnvError
 from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.envs.given import taken_apart
 from drlnb.rl.envs.make import make_env, training_env
-
-SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
-
-
-class Levels(gymnasium.Env):
-    """Episodes of ten steps, each with the level as its reward."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, level=0):
-        self.level, self.steps = level, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(3, np.float32), float(self.level), self.steps >= 10, False, {"mood": "good"}
-
-
-def ppo(env, **given):
-    return drlnb.PPO("MlpPolicy", env, **{**SMALL, **given})
+from tests.fleet.compatibility.worlds import Own, ppo
 
 
 def returns(model):
@@ -88,6 +67,27 @@ def test_an_environment_that_nobody_has_changed_stays_an_id():
     assert (spec.env_factory, spec.env_kwargs) == (None, {"g": 5.0})
 
 
+class Pickled(gymnasium.utils.EzPickle, Own):
+    """Keeps its arguments, as environments of Box2D and MuJoCo do."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        gymnasium.utils.EzPickle.__init__(self, render_mode)
+        Own.__init__(self)
+        self.render_mode = render_mode
+
+
+def test_how_an_environment_is_drawn_is_no_setting(monkeypatch):
+    """It stays an id, whose model is loaded without trust, though its arguments were kept by itself."""
+    monkeypatch.setitem(gymnasium.registry, "Pickled-v0", EnvSpec("Pickled-v0", entry_point=f"{__name__}:Pickled"))
+    env = gymnasium.make("Pickled-v0", render_mode="rgb_array")
+    assert taken_apart(env).make is None
+    assert taken_apart(gymnasium.make("Pickled-v0")).make is None
+    env.unwrapped.reward = 3.0
+    assert taken_apart(env).make is not None
+
+
 def test_each_of_several_has_its_own():
     """Attributes that differ from one to the next."""
     envs = [gymnasium.make("CartPole-v1") for _ in range(3)]
@@ -99,11 +99,11 @@ def test_each_of_several_has_its_own():
 
 # -------------------------------------------------------------------- attributes, between two budgets
 def test_attributes_that_are_set_after_the_model_was_built_count():
-    """A curriculum in a loop: the next budget is played on the level that the script has set."""
-    env = Levels()
+    """A curriculum in a loop: the next budget is played for the reward that the script has set."""
+    env = Own()
     model = ppo(env)
     seen = []
-    for env.level in (1, 2, 5):
+    for env.reward in (1, 2, 5):
         model.learn(32, local=True, reset_num_timesteps=False)
         seen.append(returns(model)[-1])
     assert seen == [10.0, 20.0, 50.0]
@@ -111,9 +111,9 @@ def test_attributes_that_are_set_after_the_model_was_built_count():
 
 def test_an_environment_that_nobody_touches_goes_on_where_it_stood():
     """Two budgets make the bits of one."""
-    twice = ppo(Levels(1)).learn(24, local=True)
+    twice = ppo(Own(reward=1)).learn(24, local=True)
     twice.learn(24, local=True, reset_num_timesteps=False)
-    (once,) = [ppo(Levels(1)).learn(64, local=True)]
+    (once,) = [ppo(Own(reward=1)).learn(64, local=True)]
     assert returns(twice) == returns(once)
     assert np.array_equal(twice.parameters, once.parameters)
 
@@ -134,18 +134,18 @@ def test_gravity_between_two_budgets():
 
 def test_what_is_set_on_copies_is_told(capsys):
     """`get_env` steps copies; the line says what changes those that learn."""
-    model = ppo(Levels())
+    model = ppo(Own())
     capsys.readouterr()
     env = model.get_env()
-    env.get_attr("level")
+    env.get_attr("reward")
     assert capsys.readouterr().err == ""
-    env.set_attr("level", 5)
+    env.set_attr("reward", 5)
     line = (
         "get_env() gives copies: what is set there counts there alone; a callback's training_env or model.set_env(...) "
         "changes those that learn"
     )
     assert capsys.readouterr().err == f"drlnb: {line}\n"
-    assert env.get_attr("level") == [5]
+    assert env.get_attr("reward") == [5]
 
 
 # -------------------------------------------------------------------- Monitor
@@ -169,7 +169,7 @@ def rows(path):
 def test_a_monitors_file_is_written_while_it_learns(tmp_path, registered):
     """A row per episode that is trained on: neither trying nor evaluating the environment adds one."""
     path = tmp_path / "monitor.csv"
-    inner = gymnasium.make("CartPole-v1") if registered else Levels(3)
+    inner = gymnasium.make("CartPole-v1") if registered else Own(reward=3)
     keywords = () if registered else ("mood",)
     model = ppo(Monitor(inner, path, keywords), n_envs=2)
     assert rows(path) == []
@@ -186,15 +186,32 @@ def test_a_monitors_file_is_written_while_it_learns(tmp_path, registered):
 def test_each_of_several_monitors_writes_its_own(tmp_path):
     """As `make_vec_env(..., monitor_dir=...)` makes them."""
     paths = [tmp_path / f"{i}.monitor.csv" for i in range(2)]
-    envs = [Monitor(Levels(1 + i), path) for i, path in enumerate(paths)]
+    envs = [Monitor(Own(reward=1 + i), path) for i, path in enumerate(paths)]
     ppo(SimpleNamespace(num_envs=2, envs=envs, step=None, reset=None)).learn(64, local=True)
     assert [[row["r"] for row in rows(path)] for path in paths] == [["10.0"] * 3, ["20.0"] * 3]
+
+
+class VecMonitor:
+    """What Stable-Baselines3's is to a script: it has begun one file for several environments."""
+
+    def __init__(self, venv, path):
+        path.write_text("#{}\nr,l,t\n")
+        self.venv, self.num_envs, self.info_keywords, self.t_start = venv, venv.num_envs, (), time.time()
+        self.results_writer = SimpleNamespace(file_handler=SimpleNamespace(name=str(path)))
+
+
+def test_a_monitor_around_several_writes_the_episodes_of_all(tmp_path):
+    """It had a header alone, and nobody was told."""
+    path = tmp_path / "all.monitor.csv"
+    several = SimpleNamespace(num_envs=2, envs=[Own(reward=1.0), Own(reward=2.0)])
+    ppo(VecMonitor(several, path)).learn(64, local=True)
+    assert sorted(row["r"] for row in rows(path)) == ["10.0"] * 3 + ["20.0"] * 3
 
 
 def test_an_evaluation_on_environments_that_learn_adds_no_rows(tmp_path):
     """As a collector plays the last one of a run; training goes on writing behind it."""
     path = tmp_path / "monitor.csv"
-    model = ppo(Monitor(Levels(1), path))
+    model = ppo(Monitor(Own(reward=1), path))
     env = training_env(model.spec, 0)
     evaluate_parameters(model.spec, model.parameters, n_episodes=2, envs=[env])
     assert rows(path) == []
@@ -207,14 +224,14 @@ def test_an_evaluation_on_environments_that_learn_adds_no_rows(tmp_path):
 def test_an_environment_with_a_monitors_file_can_be_frozen(tmp_path):
     """Between two rows the file is closed, so episodes go on from one budget to the next."""
     path = tmp_path / "monitor.csv"
-    model = ppo(Monitor(Levels(1), path)).learn(24, local=True)
+    model = ppo(Monitor(Own(reward=1), path)).learn(24, local=True)
     model.learn(24, local=True, reset_num_timesteps=False)
     assert [row["l"] for row in rows(path)] == ["10"] * 6
     assert os.access(path, os.R_OK)
-    assert training_env(model.spec, 1).unwrapped.level == 1
+    assert training_env(model.spec, 1).unwrapped.reward == 1
 
 
 def test_what_is_no_environment_is_told_what_is():
     """One line."""
     with pytest.raises(EnvError, match="env must be an environment, its id, a class or function that returns one, or"):
-        ppo([Levels()])
+        ppo([Own()])

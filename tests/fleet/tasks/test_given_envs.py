@@ -13,32 +13,9 @@ import drlnb
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.rl import pickled
 from drlnb.rl.envs.make import make_env
+from tests.fleet.compatibility.worlds import Own
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
-
-
-class Own(gymnasium.Env):
-    """An environment that nobody has registered; its episodes are of ten steps."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, level=0):
-        self.level, self.steps, self.closed = level, 0, False
-        self.draws = np.random.default_rng(5)
-        self.reward = 1.0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(3, np.float32), self.reward, self.steps >= 10, False, {}
-
-    def close(self):
-        self.closed = True
 
 
 class Locked(Own):
@@ -78,7 +55,9 @@ def test_an_object_of_an_own_class_is_copied_as_it_stands():
 
 def test_generators_of_copies_are_their_own():
     """The first copy draws as the original would, others do not repeat it."""
-    first, second = copies(model(Own(), n_envs=2))
+    mine = Own()
+    mine.draws = np.random.default_rng(5)
+    first, second = copies(model(mine, n_envs=2))
     assert first.unwrapped.draws.random() == np.random.default_rng(5).random()
     assert second.unwrapped.draws.random() != np.random.default_rng(5).random()
     mine = Own()
