@@ -8,14 +8,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
+from drlnb.fleet.callbacks.progress import callbacks_of, event_files
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.learning import (
     Trainable,
-    callbacks_of,
     device_of,
-    event_files,
     holds,
     launch,
     learn_here,
@@ -37,9 +36,6 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.settings import count
 from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Algorithm"]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.base import CallbackList
 from drlnb.fleet.callbacks.local_session import LocalSession
-from drlnb.fleet.callbacks.progress import ProgressLine, ProgressTable, TensorBoardLog, TheirLog, budget_folder
 from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet, client_of, current_fleet
 from drlnb.fleet.listening import RunSession
@@ -43,9 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Trainable",
-    "callbacks_of",
     "device_of",
-    "event_files",
     "holds",
     "launch",
     "learn_here",
@@ -371,38 +368,3 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
         trained = anew(trained, model.n_envs)
     spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
     return spec, republished(spec, trained)
-
-
-def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
-    """Return the callback that writes event files; None where nobody asked for them."""
-    if model.logger.theirs is not None:
-        return None  # it writes what it was configured for, as there
-    if model.tensorboard_log is None:
-        if name is not None:
-            raise ConfigError(
-                f"tb_log_name={name!r} needs tensorboard_log, the folder that it is in: give it to the model"
-            )
-        return None
-    anew = reset_num_timesteps or model.num_timesteps == 0
-    return TensorBoardLog(budget_folder(model.tensorboard_log, name or type(model).__name__, anew=anew))
-
-
-def callbacks_of(
-    model: Trainable,
-    callback: object,
-    log_interval: int | None,
-    log: TensorBoardLog | None,
-    *,
-    progress_bar: bool = False,
-) -> CallbackList:
-    """Return the user's callbacks, and behind them those that write and show what they have recorded."""
-    own: list[BaseCallback] = [] if log is None else [log]
-    if log_interval is not None:
-        COUNT.read("log_interval", log_interval)
-    if model.logger.theirs is not None:
-        own.append(TheirLog(log_interval))
-    elif model.verbose and log_interval is not None:
-        own.append(ProgressTable(log_interval))
-    if progress_bar:
-        own.append(ProgressLine())
-    return CallbackList(own if callback is None else [as_callback(callback), *own])

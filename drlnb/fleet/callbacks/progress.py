@@ -11,13 +11,18 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from drlnb.fleet.callbacks.base import BaseCallback
+from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.events import Evaluated, Metrics
 from drlnb.fleet.faces import leave, redraw, say, show
 from drlnb.fleet.plain import COUNT
+from drlnb.records.errors import ConfigError
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
+
+if TYPE_CHECKING:
+    from drlnb.fleet.policies.logger import Logger
 
 __all__ = [
     "LogEveryNTimesteps",
@@ -26,6 +31,8 @@ __all__ = [
     "TensorBoardLog",
     "TheirLog",
     "budget_folder",
+    "callbacks_of",
+    "event_files",
     "table",
 ]
 
@@ -262,3 +269,53 @@ class TensorBoardLog(BaseCallback):
             feed.close()
             for failure in feed.failures:
                 say(f"tensorboard_log: {failure}")
+
+
+class Shown(Protocol):
+    """What a model says of where its scalars go."""
+
+    verbose: int
+    tensorboard_log: str | Path | None
+
+    @property
+    def logger(self) -> "Logger":
+        """Where callbacks record."""
+
+    @property
+    def num_timesteps(self) -> int:
+        """Steps that it has learnt from."""
+
+
+def event_files(model: Shown, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
+    """Return the callback that writes event files; None where nobody asked for them."""
+    if model.logger.theirs is not None:
+        return None  # it writes what it was configured for, as there
+    if model.tensorboard_log is None:
+        if name is not None:
+            raise ConfigError(
+                f"tb_log_name={name!r} needs tensorboard_log, the folder that it is in: give it to the model"
+            )
+        return None
+    anew = reset_num_timesteps or model.num_timesteps == 0
+    return TensorBoardLog(budget_folder(model.tensorboard_log, name or type(model).__name__, anew=anew))
+
+
+def callbacks_of(
+    model: Shown,
+    callback: object,
+    log_interval: int | None,
+    log: TensorBoardLog | None,
+    *,
+    progress_bar: bool = False,
+) -> CallbackList:
+    """Return the user's callbacks, and behind them those that write and show what they have recorded."""
+    own: list[BaseCallback] = [] if log is None else [log]
+    if log_interval is not None:
+        COUNT.read("log_interval", log_interval)
+    if model.logger.theirs is not None:
+        own.append(TheirLog(log_interval))
+    elif model.verbose and log_interval is not None:
+        own.append(ProgressTable(log_interval))
+    if progress_bar:
+        own.append(ProgressLine())
+    return CallbackList(own if callback is None else [as_callback(callback), *own])

@@ -84,13 +84,20 @@ def test_a_saved_model_has_its_statistics(tmp_path):
 
 
 def test_a_policy_is_a_module_in_evaluation_mode():
-    """``model.policy`` answers as predict; put into training mode, the copy drops and the model does not."""
+    """``model.policy`` answers as predict; put into training mode it drops, and its statistics move in the model, too."""
     model = made(drlnb.PPO, seed=1, n_steps=64)
     policy, obs = model.policy, torch.randn(50, 4)
-    assert torch.equal(policy(obs), torch.from_numpy(model.predict(obs.numpy(), deterministic=True)[0]))
+
+    def predicted():
+        return torch.from_numpy(model.predict(obs.numpy(), deterministic=True)[0])
+
+    assert torch.equal(policy.greedy(obs), predicted())
     expected = policy.outputs(obs)
-    assert not torch.equal(policy.train().outputs(obs), expected)
-    assert torch.equal(model.policy.outputs(obs), expected)
+    policy.set_training_mode(True)
+    assert not torch.equal(policy.outputs(obs), policy.outputs(obs))
+    policy.set_training_mode(False)
+    assert not torch.equal(policy.outputs(obs), expected)
+    assert torch.equal(policy.greedy(obs), predicted())
 
 
 def test_what_is_wrong_with_a_network_is_told_where_the_model_is_made():
