@@ -161,7 +161,7 @@ def _in_hand(model: Trainable, render_mode: str | None, make: Callable[[str | No
 
 
 def trains_here(model: Trainable, local: bool | None) -> bool:
-    """Return whether a model is trained in this process, and say so in a line where nobody has said it.
+    """Return whether a model is trained in this process, and say so in its first budget where nobody has said it.
 
     One task is trained sooner by one process than by a cluster with two collectors on two cores, whatever its budget
     (``python -m benchmarks rl --rows budget``), so a cluster is used where it is up or was asked for.
@@ -178,7 +178,8 @@ def trains_here(model: Trainable, local: bool | None) -> bool:
         return local is not False
     asked = model.fleet is not None or model.several or spec.n_learners > 1 or not isinstance(client_of(), str)
     if local is None and not asked:
-        say("training in this process (local=False: on a cluster, to watch, stop and resume)")
+        if not model.num_timesteps:
+            say("training in this process (local=False: on a cluster, to watch, stop and resume)")
         return True
     return bool(local)
 

@@ -29,8 +29,9 @@ def dqn(**given):
 
 # -------------------------------------------------------------------- where it trains
 def test_a_model_trains_in_this_process(capsys):
-    """A line says so; nothing else is written, and no cluster is started."""
-    ppo().learn(16)
+    """A line says so, once; nothing else is written, and no cluster is started."""
+    model = ppo().learn(16)
+    model.learn(16, reset_num_timesteps=False)
     line = "training in this process (local=False: on a cluster, to watch, stop and resume)"
     assert capsys.readouterr().err == f"drlnb: {line}\n"
 

@@ -84,7 +84,7 @@ def test_a_saved_model_has_its_statistics(tmp_path):
 
 
 def test_a_policy_is_a_module_in_evaluation_mode():
-    """``model.policy`` answers as predict; put into training mode it drops, and its statistics move in the model, too."""
+    """``model.policy`` answers as predict; put into training mode it drops, and its statistics count."""
     model = made(drlnb.PPO, seed=1, n_steps=64)
     policy, obs = model.policy, torch.randn(50, 4)
 

@@ -57,6 +57,17 @@ def dqn(kind=Whole, arguments=None):
     return drlnb.DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, **small)
 
 
+def test_a_policy_has_one_of_its_own():
+    """With the class that the model learns with, at its rate."""
+    policy = ppo().policy
+    assert type(policy.optimizer).__name__ == "Whole"
+    before = policy.action_net.weight.detach().clone()
+    policy(torch.randn(3, 4))[1].sum().backward()
+    policy.get_distribution(torch.randn(3, 4)).entropy().sum().backward()
+    policy.optimizer.step()
+    assert not torch.equal(policy.action_net.weight, before)
+
+
 def test_each_tensor_is_stepped_on_its_own():
     """One minibatch is one step: every tensor moves by the rate times its gradient's own direction."""
     model = ppo(n_epochs=1, batch_size=16)
