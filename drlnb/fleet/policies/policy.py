@@ -305,7 +305,8 @@ class Model:
         ConfigError
             If it cannot be written there, `exclude` names what the model needs, or `include` what no file holds.
         """
-        written = _written(set(exclude or ()), set(include or ()), self.settings)
+        out, into = ({each} if isinstance(each, str) else set(each or ()) for each in (exclude, include))
+        written = _written(out, into, self.settings)
         return save_model(path, self.spec, self._state(), {name: getattr(self, name, None) for name in written})
 
 

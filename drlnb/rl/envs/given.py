@@ -137,7 +137,8 @@ def _several(env: object, n_envs: int) -> Taken:
         name = type(env).__name__
         if name in _NORMALISING:
             raise EnvError(
-                f"{name} is a setting here: give its environments, and normalize=True; model.set_statistics takes its"
+                f"{name} is a setting here: give the environments in it, and normalize=True; "
+                "model.set_statistics takes the statistics that it has"
             )
         if name == "VecVideoRecorder":
             raise EnvError(

@@ -142,6 +142,7 @@ def test_attributes_are_in_a_file_unless_they_are_left_out(tmp_path, kind):
     for given, verbose in (
         ({}, 2),
         ({"exclude": ["verbose", "replay_buffer"]}, 0),
+        ({"exclude": "verbose"}, 0),
         ({"exclude": ["verbose"], "include": ["verbose", "gamma"]}, 2),
     ):
         loaded = type(model).load(model.save(tmp_path / "m", **given), custom_objects={"learning_rate": 2e-5})

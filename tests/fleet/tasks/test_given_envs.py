@@ -222,7 +222,7 @@ def test_wrappers_around_several():
     plain = model(around("VecFrameStack", dummy(gymnasium.make("CartPole-v1")), stacked_obs=SimpleNamespace(n_stack=2)))
     assert plain.spec.observation_space["shape"] == [8]
     with pytest.raises(
-        EnvError, match=r"VecNormalize is a setting here: give its environments, and normalize=True; model.set_st"
+        EnvError, match=r"VecNormalize is a setting here: give the environments in it, and normalize=True; model.set_"
     ):
         model(around("VecNormalize", vector))
     with pytest.raises(EnvError, match="VecVideoRecorder films what is stepped here: give RecordVideo of gymnasium"):
