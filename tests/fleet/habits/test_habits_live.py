@@ -203,8 +203,7 @@ def test_a_model_is_used_saved_and_goes_on(fleet, tmp_path):
     assert (there.num_timesteps, there.learning_rate) == (128, 1e-5)
     obs = there.get_env().reset()
     action = there.predict(obs, deterministic=True)[0]
-    answer = there.policy(torch.as_tensor(obs))
-    assert np.asarray(answer[0] if isinstance(answer, tuple) else answer).tolist() == action.tolist()
+    assert there.policy(torch.as_tensor(obs), deterministic=True)[0].tolist() == action.tolist()
     for again in (drlnb.PPO.load(there.save(tmp_path / "m")), pickle.loads(pickle.dumps(there))):
         assert np.array_equal(again.parameters, there.parameters)
         assert again.predict(obs, deterministic=True)[0].tolist() == action.tolist()
