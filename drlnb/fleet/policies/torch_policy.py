@@ -36,6 +36,7 @@ _Predict: TypeAlias = Callable[..., tuple[np.ndarray, None]]
 
 #: What users of Stable-Baselines3 ask a policy for, and it is not here -> what does it instead.
 _WAYS = {
+    "q_net": "it is a DQN's, get_distribution(obs) has the probabilities",
     "net_arch": "model.settings['policy_kwargs']",
     "lr_schedule": "model.settings['learning_rate']",
     "is_vectorized_observation": "obs_to_tensor(obs) says whether it was a batch",

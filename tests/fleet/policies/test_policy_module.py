@@ -485,3 +485,9 @@ def test_who_draws_does_not_matter():
     found = [touched.predict(obs)[0].tolist()]
     found += [each.predict(obs)[0].tolist() for each in (touched.policy, touched, touched.policy)]
     assert found == wanted
+
+
+def test_action_values_are_a_dqns():
+    """A PPO's policy says what it has instead."""
+    with pytest.raises(AttributeError, match=r"no q_net here: it is a DQN's, get_distribution\(obs\) has"):
+        _ = drlnb.PPO("MlpPolicy", "CartPole-v1").policy.q_net
